@@ -2,8 +2,8 @@
 
 Our copy of the paper lacks the arrows of both figures. The sizes of the conditional tables give the number of
 parents of each node; the parents themselves are a plausible choice. With eleven nodes: E from T and L, X from
-E, D from E and B, C from X and D, F from D, G from C. With seven: the order of the letters is kept, and C and
-D have a parent at the other of the two sites.
+E, D from E and B, C from X and D, F from D, G from C. With seven: B from A, C
+from A and G, D from B and C, E from D, F from E, so that C and D have a parent at the other of the two sites.
 """
 
 from __future__ import annotations

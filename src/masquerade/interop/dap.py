@@ -298,7 +298,7 @@ def from_dap(values: object, policy: Policy | str | Path) -> KnownCounts:
     vdaf = checked.get("vdaf")
     if vdaf not in (VDAF, *BITS):
         raise InputError(
-            f"'vdaf' must be {VDAF} or, of bits, {' or '.join(BITS)}; dap_sums reads other types."
+            f"'vdaf' must be {VDAF} or, for bits, {' or '.join(BITS)}; dap_sums reads other types."
         )
     if checked.get("policy") != loaded.id:
         raise InputError("the result is of another policy: 'policy' must be the sha256 of this one.")
@@ -309,7 +309,7 @@ def from_dap(values: object, policy: Policy | str | Path) -> KnownCounts:
     slack = BEYOND_CHANCE * sqrt(length * noise.variance)
     if vdaf in BITS:
         if any(not -slack <= count <= n + slack for count in counts):
-            raise InputError("a sum of bits is outside what 'report_count' reports and the noise can give.")
+            raise InputError("a sum of bits is not possible with this 'report_count' and noise.")
         return BitCounts(loaded, counts, n, noise.variance)
     if abs(sum(counts) - n) > slack or any(not -slack <= count <= n + slack for count in counts):
         raise InputError("the cells of the histogram do not add up to 'report_count'.")
@@ -365,7 +365,7 @@ def dap_sums(values: object, length: int = 1, max_measurement: int = 1) -> DapSu
         raise InputError(f"the result must have {length:,} sums. Got {len(sums):,} instead.")
     slack, most = BEYOND_CHANCE * sqrt(length * noise.variance), n * max_measurement
     if any(not -slack <= one <= most + slack for one in sums):
-        raise InputError("a sum is outside what 'report_count' measurements and the noise can give.")
+        raise InputError("a sum is not possible with this 'report_count' and noise.")
     return DapSums(str(vdaf), np.array(sums, dtype=float), sqrt(noise.variance), n, noise.epsilon)
 
 

@@ -180,11 +180,11 @@ def _logistic(
     from masquerade.core.table_statistics import call_statistic  # noqa: PLC0415  (loads NumPy)
 
     if not features:
-        raise InputError("A logistic regression needs 'features', the variables that it explains with.")
+        raise InputError("A logistic regression needs 'features', the variables that explain the target.")
     for names in interactions or ():
         unknown = [name for name in names if name not in features]
         if unknown or len(set(names)) < 2:
-            raise InputError(f"An interaction is of two or more features. Got {', '.join(names)}.")
+            raise InputError(f"An interaction needs two or more features. Got {', '.join(names)}.")
     _check_cells(source, (*features, target), "a regression")
     terms = [_quote_name(name) for name in features]
     terms += [":".join(map(_quote_name, names)) for names in interactions or ()]
@@ -205,8 +205,8 @@ def _check_cells(source: Tally, names: tuple[str, ...], what: str) -> None:
     if prod(sizes.values()) > MOST_CELLS:
         longest = max(sizes, key=lambda name: sizes[name])
         raise InputError(
-            f"The table of {', '.join(names)} has {prod(sizes.values()):,} cells, of at most {MOST_CELLS:,}. "
-            f"Between parties, {what} needs that table, so its variables must have few categories. "
+            f"The table of {', '.join(names)} has {prod(sizes.values()):,} cells; at most {MOST_CELLS:,} are "
+            f"possible. Between parties, {what} needs that table, so its variables must have few categories. "
             "Continuous variables are not possible: each step of the fit would need sums of products of "
             "values that different parties hold for one person, and only counts are opened. Group "
             f"{longest!r} into bins in the policy."
@@ -282,7 +282,7 @@ _MISSING_OR_EM = replace(
 _TEXT = kinds.OptionType(str, "TEXT")
 
 
-_MAX_PARENTS = Option("max_parents", kinds.whole_number(0), 3, "Most parents of a node.")
+_MAX_PARENTS = Option("max_parents", kinds.whole_number(0), 3, "Maximum number of parents of a node.")
 
 
 def _entries() -> Iterable[Learner]:
@@ -306,7 +306,7 @@ def _entries() -> Iterable[Learner]:
                 "Instead of a structure: variables, parents first; K2 searches the parents of each.",
                 "A,B,…",
             ),
-            Option("max_parents", kinds.whole_number(0), 3, "With --order: most parents of a node."),
+            Option("max_parents", kinds.whole_number(0), 3, "With --order: maximum number of parents."),
             replace(_SCORE, help="With --order: score of a structure."),
             replace(_CORRECTION, help=f"With --order: {_CORRECTION.help[0].lower()}{_CORRECTION.help[1:]}"),
             Option("prior", kinds.NOT_NEGATIVE, 0.0, "Pseudo-count added to every cell (MAP)."),
@@ -369,7 +369,7 @@ def _entries() -> Iterable[Learner]:
                 "resample",
                 kinds.whole_number(0),
                 0,
-                "Samples drawn again from the reports, to count how often each link is found.",
+                "Number of resamples of the reports, to count how often each link is found.",
             ),
             _MISSING,
         ),
@@ -386,9 +386,14 @@ def _entries() -> Iterable[Learner]:
         "Find association rules, with standard errors of supports and confidences.",
         _late("association_rules"),
         (
-            Option("min_support", kinds.SHARE, 0.05, "Least share of records with both sides."),
-            Option("min_confidence", kinds.SHARE, 0.6, "Least share of the records with the left side."),
-            Option("max_len", kinds.WHOLE, None, "Most items of a rule."),
+            Option("min_support", kinds.SHARE, 0.05, "Minimum share of records with both sides."),
+            Option(
+                "min_confidence",
+                kinds.SHARE,
+                0.6,
+                "Minimum share with the right side, among records with the left side.",
+            ),
+            Option("max_len", kinds.WHOLE, None, "Maximum number of items in a rule."),
             Option("lhs", kinds.ITEMS, None, "Only these items on the left; repeat for more."),
             Option("rhs", kinds.ITEMS, None, "Only these items on the right; repeat for more."),
             Option("items", kinds.ITEMS, None, "Only these items, on either side; repeat for more."),
@@ -398,7 +403,7 @@ def _entries() -> Iterable[Learner]:
                 "max_rows",
                 kinds.whole_number(1),
                 20,
-                "Number of rules shown at most.",
+                "Maximum number of rules shown.",
                 for_summary=True,
                 typed_as="rows",
             ),
@@ -456,7 +461,7 @@ def _entries() -> Iterable[Learner]:
                 "gain",
                 "Criterion of a split: ID3's or C4.5's.",
             ),
-            Option("max_depth", kinds.WHOLE, None, "Most questions on a path."),
+            Option("max_depth", kinds.WHOLE, None, "Maximum number of splits on a path."),
             Option(
                 "min_records",
                 kinds.NUMBER,
@@ -516,7 +521,7 @@ def _entries() -> Iterable[Learner]:
     yield Learner(
         "k-means",
         "k-means clusters",
-        "Find clusters of records by variables that are numbers or bins, centres with standard errors.",
+        "Find clusters of records by numeric or binned variables, with standard errors of the centres.",
         _late("k_means"),
         (
             Option("k", kinds.whole_number(1), None, "Number of clusters."),

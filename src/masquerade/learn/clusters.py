@@ -313,7 +313,7 @@ class Lattice:
 
     @classmethod
     def of(cls, numbers: Sequence[Any]) -> Lattice:
-        """Return the coarsest unit in which all numbers of the columns are whole.
+        """Return the lattice with the coarsest unit in which all numbers of the columns are whole.
 
         If a column would then span more than 2²⁰ units, numbers are rounded to 2⁻¹⁶ of the widest column.
         """

@@ -73,14 +73,14 @@ class Correlations(Printed):
     def clusters(self, count: int) -> tuple[tuple[str, ...], ...]:
         """Return the variables in `count` clusters of correlated variables.
 
-        Formula: average linkage over the distances 1 − |r|; distances that noise makes negative count as 0.
+        Formula: average linkage over the distances 1 − |r|; negative values, due to noise, count as 0.
         Reference: Sokal & Michener (1958).
         """
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= len(self.names):
             raise InputError(f"'count' must be from 1 to {len(self.names)}. Got {count!r} instead.")
         if len(self.names) == 1:
             return (self.names,)
-        from scipy.cluster.hierarchy import fcluster, linkage  # noqa: PLC0415  (loads much)
+        from scipy.cluster.hierarchy import fcluster, linkage  # noqa: PLC0415  (slow to load)
 
         rows, columns = np.triu_indices(len(self.names), 1)
         distances = np.maximum(1 - np.abs(self.values[rows, columns]), 0.0)

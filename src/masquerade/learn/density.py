@@ -186,7 +186,7 @@ def label_edges(variable: Variable) -> Floats | None:
 
 
 def category_numbers(variable: Variable) -> Floats | None:
-    """Return the numbers of the categories: themselves, or the middles of bins; None if they have none."""
+    """Return the numbers of the categories: themselves, or the midpoints of bins; None if they have none."""
     edges = label_edges(variable)
     if edges is not None:
         return (edges[:-1] + edges[1:]) / 2 if np.all(np.isfinite(edges)) else None

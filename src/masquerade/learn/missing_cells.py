@@ -192,7 +192,7 @@ def _fit(table: CountTable, parents: Mapping[str, Sequence[str]], prior: float) 
     """Return the parameters of a network over the variables of a table with missing answers."""
     if np.any(table.covariance.diagonal("given_records")) or np.any(table.values < 0):
         raise InputError(
-            "EM on tables needs exact counts, and these are estimates. For disguised records take "
+            "EM on tables needs exact counts, and these are estimates. For disguised records use "
             "bayesian_network(source, structure, method='likelihood')."
         )
     axes = table.axes

@@ -69,7 +69,7 @@ class ObservedErrors:
         )
         values, vectors = np.linalg.eigh(complete)
         informed = values > LEAST_VALUE * max(float(values.max(initial=0.0)), 1.0)
-        # times its transpose, it is the inverse
+        # times its transpose, it is the inverse of `complete`
         self._complete = vectors[:, informed] / np.sqrt(values[informed])
         shares, turns = np.linalg.eigh(self._complete.T @ observed @ self._complete)
         estimable = self._complete @ turns[:, shares > LEAST_SHARE]

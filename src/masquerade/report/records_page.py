@@ -173,7 +173,7 @@ def describe_undecided(tests: stats.TestResults | None) -> str:
     return (
         f"Decided by Pearson's test of each pair, with Holm's correction for {len(tests)} pairs: no adjusted "
         f"p-value is below 5%. The smallest without the correction is {p} ({tests.names[smallest]}). That "
-        "does not show that there is no link: these records may be too few to show it."
+        "does not show that there is no link: these records may be too few to show one."
     )
 
 

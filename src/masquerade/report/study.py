@@ -25,7 +25,7 @@ from masquerade.sources.records import Records
 from masquerade.sources.tally import tally
 
 SEED = 2005
-VAGUE = 1.0  # a probability with a larger standard error is unknown
+VAGUE = 1.0  # a probability with a larger standard error is treated as unknown
 LEAST_STDERR = 1e-6  # smaller standard errors are rounding errors
 COUNTS: tuple[Mapping[str, Category], ...] = (
     {"A": 1},

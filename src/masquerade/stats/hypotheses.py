@@ -61,7 +61,7 @@ def independence(
     first, second : str
         Variables to test.
     given : str or sequence of str, optional
-        Strata: tests conditional independence given these variables.
+        Strata: variables within whose combinations independence is tested.
     where : mapping of str to category, optional
         Count only the records with these categories, for example ``{"region": "north"}``.
     missing : {"answered", "category"}, default "answered"
@@ -118,7 +118,7 @@ def associations(
     pairs : iterable of (str, str), or str, optional
         Pairs to test. A single name tests all pairs with this variable. By default all pairs.
     given : str or sequence of str, optional
-        Strata: tests conditional independence given these variables.
+        Strata: variables within whose combinations independence is tested.
     where : mapping of str to category, optional
         Count only the records with these categories, for example ``{"region": "north"}``.
     missing : {"answered", "category"}, default "answered"

@@ -29,7 +29,7 @@ class LifeTable(NamedTuple):
 
 
 class LifeCounts:
-    """Counts by time, event, strata and groups, with their life table and gradients by the cells."""
+    """Counts by time, event, strata and groups, with their life table and its gradients."""
 
     def __init__(self, table: CountTable, event: int, strata: int) -> None:
         self.table = table
@@ -52,7 +52,7 @@ class LifeCounts:
         )
 
     def gradient(self, by_events: Floats, by_at_risk: Floats) -> Floats:
-        """Convert gradients by events and by people at risk to a gradient by the cells of the table.
+        """Convert a gradient in events and people at risk to a gradient in the cells of the table.
 
         A record at time t is at risk at all times up to t.
         """
@@ -166,7 +166,7 @@ def _score_terms(
 ) -> tuple[Floats, Floats, Floats]:
     """Return the scores of an event and of a person at risk, and the negative derivative of the total score.
 
-    Derivatives are taken by the predictor η = α + β.
+    Derivatives are with respect to the predictor η = α + β.
     """
     mean = np.exp(np.clip(alpha[:, None] + np.concatenate([[0.0], beta]), -30.0, 5.0))
     if ties == "breslow":

@@ -244,7 +244,7 @@ def quantile(
     groups, drivers = names_of(by), names_of(given)
     check_missing(missing, drivers)
     if missing == "category":
-        raise InputError(f"A missing answer to {of!r} has no place in the order: 'answered' omits it.")
+        raise InputError(f"A missing answer to {of!r} has no position in the order: use missing='answered'.")
     table = table_of(data, (*groups, *drivers, of), where)
     lower_ends, upper_ends, numbers = _scale(table.axes[-1], edges)
     notes = (*missing_notes(table, missing, drivers), "The standard error is derived from the interval.")
@@ -283,7 +283,7 @@ def _scale(variable: Variable, edges: Sequence[float] | None) -> tuple[Floats, F
     if edges is not None:
         given = np.asarray(edges, dtype=float)
         if given.shape != (len(variable) + 1,) or np.any(np.diff(given) <= 0):
-            raise InputError(f"'edges' of {variable.name!r} must be {len(variable) + 1} rising numbers.")
+            raise InputError(f"'edges' of {variable.name!r} must be {len(variable) + 1} increasing numbers.")
         return given[:-1], given[1:], None
     bins = bin_edges(variable)
     if bins is not None:

@@ -30,7 +30,7 @@ def check_missing(missing: str, given: Sequence[str]) -> None:
     """Raise InputError unless `missing` is a known method, with `given` exactly if it is "at-random"."""
     if missing not in get_args(Missing):
         raise InputError(
-            f"'missing' is 'answered', 'category', 'at-random' or 'bounds'. Got {missing!r} instead."
+            f"'missing' must be 'answered', 'category', 'at-random' or 'bounds'. Got {missing!r} instead."
         )
     if bool(given) != (missing == "at-random"):
         raise InputError(
@@ -98,7 +98,7 @@ def answers_only(variable: Variable) -> Variable:
 
 
 class StandardisedShares(NamedTuple):
-    """Shares of the answers if missing answers are at random, and the gradient of each share by the cells."""
+    """Shares of the answers if missing answers are at random, and the gradient of each share in the cells."""
 
     values: Floats
     gradients: Floats  # answers × cells of the table
@@ -118,7 +118,7 @@ def standardise(table: CountTable, lead: tuple[int, ...]) -> StandardisedShares:
     -----
     Formula: P(k) = Σ_d N_d/N · N_dk/A_d over the combinations d of the given variables, where A_d is the
     number of people in d who answered. It holds if missing answers depend on d alone, even if d is disguised,
-    because the table counts true combinations. With R_dk = N_dk/A_d, the gradient by N_dj is
+    because the table counts true combinations. With R_dk = N_dk/A_d, the derivative in N_dj is
     (R_dk − P_k)/N, plus N_d/(N·A_d)·(1[j = k] − R_dk) if j is an answer.
     """
     variable = table.axes[-1]

@@ -104,7 +104,7 @@ def test_pocket_separates_what_is_separable():
     assert model.accuracy == 1.0
     assert (model.predict(points) == points["y"]).all()
     assert model.stderr is None
-    assert "left out" in model.summary()
+    assert "omitted" in model.summary()
     with pytest.raises(NotConverged, match="ridge"):
         linear_classifier(mq.tally(points), "y", loss="logistic")
     assert linear_classifier(mq.tally(points), "y", loss="logistic", ridge=0.1).accuracy > 0.9
@@ -395,7 +395,7 @@ def test_the_summary_says_what_was_done():
     assert "Linear classifier of y: squares" in text
     assert "Counts: mle" in text
     assert model.negative > 0.01
-    assert "biases the coefficients" in text
+    assert "causes a bias" in text
 
 
 def test_the_error_of_a_weighted_accuracy_is_that_of_its_resamples():

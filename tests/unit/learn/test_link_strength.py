@@ -75,7 +75,7 @@ def test_structures_of_earlier_versions_keep_their_design_effects():
         ({"parents": {"a": "b", "b": [], "c": []}}, "lists of texts"),
         ({"strengths": learned().to_dict()["strengths"][:1] * 2}, "not those of its links"),
         ({"strengths": [{"parent": "a"}]}, "damaged"),
-        ({"strengths": [learned().to_dict()["strengths"][0] | {"p_value": "0"}]}, "numbers from 0"),
+        ({"strengths": [learned().to_dict()["strengths"][0] | {"p_value": "0"}]}, "numbers of 0 or more"),
         ({"strengths": [learned().to_dict()["strengths"][0] | {"p_value": 7.5}]}, "between 0 and 1"),
         ({"strengths": [learned().to_dict()["strengths"][0] | {"frequency": 7.5}]}, "between 0 and 1"),
         ({"strengths": [learned().to_dict()["strengths"][0] | {"statistic": 10**400}]}, "finite numbers"),

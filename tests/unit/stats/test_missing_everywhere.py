@@ -208,7 +208,7 @@ def test_what_makes_no_sense_is_refused_with_what_to_do_instead(people: pd.DataF
         mq.stats.independence(source, "b", "g", missing="bounds")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="is not a number"):
         mq.stats.trend(source, "b", "v", category="yes", missing="category")
-    with pytest.raises(InputError, match="no place in the order"):
+    with pytest.raises(InputError, match="no position in the order"):
         mq.stats.quantile(source, "v", missing="category")
     with pytest.raises(InputError, match="all categories of one variable"):
         mq.stats.shares(source, ["b", "g"], missing="bounds")

@@ -176,7 +176,7 @@ def _moved(table: mq.CountTable, step: np.ndarray) -> mq.CountTable:
 
 def test_ways_of_missing_that_do_not_fit_are_refused() -> None:
     source = mq.tally(mq.data.students())
-    with pytest.raises(InputError, match="'missing' is"):
+    with pytest.raises(InputError, match="'missing' must be"):
         mq.stats.mean(source, "year", missing="drop")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="needs the variables"):
         mq.stats.mean(source, "year", missing="at-random")

@@ -40,7 +40,7 @@ class Basis:
         return int(self.rows.shape[1])
 
     def penalty(self, ridge: float) -> Floats:
-        """Return the matrix of ridge · Σ coefficient², the intercept free."""
+        """Return the matrix of ridge · Σ coefficient², which excludes the intercept."""
         return np.asarray(ridge * self.back[1:].T @ self.back[1:])
 
 
@@ -141,8 +141,8 @@ def pocket(
     predicts the larger class.
     Reference: Gallant (1990); Ma (2006), §6.2.
     Cost: `steps` draws; O(rows·columns) each time a longer run challenges the pocket.
-    Error: never worse than always predicting the larger class; the best hyperplane with probability → 1 in
-    `steps`.
+    Error: never worse than always predicting the larger class; the best hyperplane with a
+    probability that tends to 1 as `steps` grows.
     """
     rows = np.vstack([basis.rows, -basis.rows])  # correct side of the boundary: > 0 in both halves
     weights = np.concatenate([positive, totals - positive])

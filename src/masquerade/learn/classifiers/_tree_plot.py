@@ -83,7 +83,7 @@ def _fitting(tree: DecisionTree, groups: Groups) -> int:
 
 
 def _positions(tree: DecisionTree, max_depth: int, groups: Groups) -> tuple[dict[int, float], list[int]]:
-    """Return the horizontal positions of the drawn nodes, in leaves, and their indices, breadth first.
+    """Return the horizontal positions of the drawn nodes, and their indices, breadth first.
 
     Leaves are one unit apart; an inner node is above the middle of its branches.
     """
@@ -116,7 +116,7 @@ def _has_hidden(tree: DecisionTree, place: int, across: dict[int, float]) -> boo
 def _draw_branches(
     axes: Axes, tree: DecisionTree, place: int, across: dict[int, float], size: float, *, groups: Groups
 ) -> None:
-    """Draw the lines to the branches, as wide as their shares of the records, with their categories."""
+    """Draw labelled lines to the branches; the width of a line shows the branch's share of the records."""
     split = tree.nodes[place].split
     if split is None or _has_hidden(tree, place, across):
         return

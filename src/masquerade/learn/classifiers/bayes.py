@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 KIND = "naive_bayes"
-FEWEST_SIGMAS = 5.0  # standard errors of a class count from which the delta method is reliable
+FEWEST_SIGMAS = 5.0  # least class count, in its standard errors, for which the delta method is reliable
 ROUNDING = 1e-9
 
 

@@ -28,7 +28,7 @@ class ReportChances:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DisguisedView(LogScores):
-    """A naive Bayes classifier of disguised rows. `features` have the labels of the reports.
+    """A naive Bayes classifier for disguised rows. `features` have the labels of the reports.
 
     If a policy has strata, the stratum of a row, which is never disguised, selects its channels. Rows must
     have this column even if it is not a feature.
@@ -93,7 +93,7 @@ class DisguisedView(LogScores):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DisguisedTreeView:
-    """A decision tree of disguised rows. `features` have the labels of the reports.
+    """A decision tree for disguised rows. `features` have the labels of the reports.
 
     Formula: at a node, a row goes to every branch with P(branch | node, its report) ∝ the branch's share of
     records times P(report | category), as C4.5 weights rows with missing values.
@@ -139,7 +139,7 @@ class DisguisedTreeView:
 
 
 class DisguisedLinearView(LinearClassifier):
-    """A linear classifier of disguised rows. `features` have the labels of the reports.
+    """A linear classifier for disguised rows. `features` have the labels of the reports.
 
     Formula: the numbers of a feature's categories are replaced by their expectation given its report, Σ_x P(x
     | x̃)·number(x), P(x | x̃) ∝ the feature's share of x among the records times P[x, x̃].
@@ -157,7 +157,7 @@ class DisguisedLinearView(LinearClassifier):
 def linear_view(
     model: LinearClassifier, features: tuple[Variable, ...], channels: Mapping[str, Floats]
 ) -> DisguisedLinearView:
-    """Return a linear classifier of rows whose features, reported as `features`, passed through channels."""
+    """Return a linear classifier for reports of the model's features; `features` have the reports' labels."""
     if model.shares is None:
         raise InputError("The model was saved by an earlier version, without shares: learn it again.")
     codings = []

@@ -133,7 +133,7 @@ class LabelTree(Printed, Saved):
 
 
 def _nodes_of(listed: Sequence[Any], target: Variable, features: Sequence[Variable]) -> tuple[LabelNode, ...]:
-    """Return nodes that form a tree: every node but the root is a branch once, no feature twice on a path."""
+    """Return nodes that form a tree: every node but the root is a branch once; features differ on a path."""
     sizes = {feature.name: len(feature) for feature in features}
     named = 1  # the root and all branches so far
     nodes: list[LabelNode] = []

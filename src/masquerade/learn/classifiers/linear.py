@@ -240,10 +240,10 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
                 cells = [f"{cell} ± {row[i]:.2g}" for cell, row in zip(cells, self.stderr, strict=True)]
             lines.append(name.ljust(left) + "".join(cell.rjust(width) for cell in cells))
         if self.stderr is None:
-            why = "its loss has no slope" if self.loss == "pocket" else "the table is too large"
-            lines.append(f"Standard errors of coefficients are left out: {why}.")
+            why = "the pocket loss has no slope" if self.loss == "pocket" else "the table is too large"
+            lines.append(f"Standard errors of coefficients are omitted: {why}.")
         elif self.counts != "unbiased" and self.negative > MUCH:
-            lines.append("Projecting away so much biases the coefficients; the errors do not show it.")
+            lines.append("Projecting the negative counts causes a bias that the standard errors omit.")
         return "\n".join([*lines, *model_file.missing_lines(self.missing)])
 
     def plot(self, ax: Axes | None = None, level: float = 0.95) -> Axes:
@@ -355,8 +355,8 @@ def linear_classifier(
 ) -> LinearClassifier:
     """Learn a linear classifier from counts, by minimising the expected cost.
 
-    The dissertation minimises Σ over disguised records of E[cost(truth) | report]. Summed over records first,
-    the weight of a configuration is one EM update of its estimated count. At the most likely table, that is
+    Ma (2006) minimises Σ over disguised records of E[cost(truth) | report]. Summed over records first, the
+    weight of a configuration is one EM update of its estimated count. At the most likely table, that is
     the count itself, so the expected cost is the ordinary cost weighted by the table.
 
     Parameters
@@ -371,7 +371,7 @@ def linear_classifier(
         Loss to minimise.
     scores : mapping, optional
         Numbers of a feature's categories, such as the means of `mgas`, or "indicator". Without scores,
-        numbers keep their values, bins count as their middles, and other labels get one indicator per
+        numbers keep their values, bins count as their midpoints, and other labels get one indicator per
         category except the first.
     ridge : float, default 0.0
         Penalty ridge·Σβ² (squares) or half of it (logistic). Not for pocket.
@@ -542,8 +542,8 @@ def _check_size(schema: Schema, target: str, names: Sequence[str]) -> None:
     cells = prod(schema.shape((*names, target)))
     if cells > MOST_CELLS:
         raise InputError(
-            f"The table of {counted(len(names), 'feature')} and {target!r} has {cells:,} cells, at most "
-            f"{MOST_CELLS:,} are allowed: name fewer 'features', or "
+            f"The table of {counted(len(names), 'feature')} and {target!r} has {cells:,} cells; at most "
+            f"{MOST_CELLS:,} are allowed. Name fewer 'features', or "
             "disguise them with fewer categories or wider bins."
         )
 

@@ -55,7 +55,7 @@ class Classifier(Protocol):
 
 
 class ScoreLevels(NamedTuple):
-    """Ordered levels of scores: the mean score of each, and the lower ends of all but the first."""
+    """Ordered levels of scores: the mean score of each, and the lower bounds of all but the first."""
 
     scores: Floats
     ends: Floats
@@ -79,7 +79,7 @@ class ScoreLevels(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """Number of records of every group of predictions (rows) and true class (columns).
+    """Numbers of records by group of predictions (rows) and true class (columns).
 
     Attributes
     ----------
@@ -208,7 +208,7 @@ def positive_code(target: Variable, positive: Category | None) -> int:
 
 
 def score_function(model: Any, code: int, *, probability: bool = False) -> Callable[[Codes], Floats]:
-    """Return a function from rows to a class's probability, or to a discriminant that ranks rows likewise."""
+    """Return a function from rows to a class's probability, or to a discriminant with the same ranking."""
 
     def scores(rows: Codes) -> Floats:
         labels = {feature.name: labels_of(feature, rows[feature.name]) for feature in model.features}
@@ -361,8 +361,9 @@ def confusion_of(outcomes: Outcomes, target: Variable, level: float = 0.95) -> C
 def auc_of(outcomes: Outcomes, code: int, level: float = 0.95) -> Figure:
     """Return the area under the ROC curve of a class; rows of the outcomes are increasing scores.
 
-    Formula: A = Σ ones·below/few is replaced by its slopes in the counts, and the area is A/many, with the
-    interval of a ratio.
+    Formula: A/many with A = Σ ones·below/few over the scores. `ones` are the records of the class, `many` of
+    them in total; `few` is the number of other records, and `below` of these have a lower score (half of
+    equal scores). The interval is that of a ratio whose numerator A is given by its slopes in the counts.
     """
     ones, zeros = outcomes.counts[:, code], np.delete(outcomes.counts, code, axis=1).sum(axis=1)
     many, few = ones.sum(), zeros.sum()
@@ -390,7 +391,7 @@ def calibration_of(  # noqa: PLR0917  (parts of one result)
     """Return the observed share of a class by bins of its probability.
 
     `bins` and `scores` are the bin and the probability of each row of the outcomes. The predicted probability
-    of a bin is the mean over its records, within its lowest and highest score.
+    of a bin is the mean over its records, limited to the range from its lowest to its highest score.
     """
     rows: list[tuple[float, float, float, Figure, float]] = []
     records = outcomes.counts.sum(axis=1)
@@ -472,7 +473,7 @@ def measure_performance(
         everybody = count(lambda rows: np.zeros(len(next(iter(rows.values()))), dtype=np.intp), 1)
         code = int(np.argmin(everybody.counts[0]))
     else:
-        note = ("Name the positive class for its AUC, calibration and thresholds.",)
+        note = ("Name the positive class to get its AUC, calibration and thresholds.",)
     scores = None
     if code is None:
         outcomes = count(lambda rows: predict_codes(model, rows), classes)

@@ -244,7 +244,7 @@ class Calibration(Printed):
         top = min(1.0, 1.1 * float(np.nanmax([*self.predicted, *self.upper, 0.05])))
         axes.set(xlim=(-0.02 * top, 1.02 * top), ylim=(-0.02 * top, 1.02 * top))
         axes.set_xlabel("predicted probability")
-        axes.set_ylabel(f"share that is of the class, {self.level:.0%} intervals")
+        axes.set_ylabel(f"observed share of the class, {self.level:.0%} intervals")
         axes.spines[["top", "right"]].set_visible(False)
         return axes
 

@@ -30,7 +30,7 @@ CRITERIA: tuple[Criterion, ...] = ("gain", "gain_ratio")
 KIND = "decision_tree"
 # fields of a node in a file: its parent follows from the splits
 KEPT = ("counts", "records_stderr", "probabilities", "stderr", "borrowed", "split")
-FEWEST_SIGMAS = 5.0  # standard errors of the records from which errors are reliable
+FEWEST_SIGMAS = 5.0  # least number of records, in its standard errors, for which errors are reliable
 BLOCK = 1 << 14  # rows whose codes fit the CPU cache together
 SUMMARY_DEPTH = 3
 LEGEND = "      * leaf   ~ fewer than five standard errors of records   ! too few records: parent's classes"

@@ -162,8 +162,8 @@ def query(
     if largest > max_cells:
         raise InputError(
             f"This query needs a factor of {largest:,} cells or more; the limit is {max_cells:,}. Raise "
-            "max_cells, use engine='pyagrum', or export the network: pgmpy reads files of to_bif(), "
-            "and the graph of to_networkx() contains all parameters."
+            "max_cells, use engine='pyagrum', or export the network: pgmpy reads the text of "
+            "to_bif(), and the graph of to_networkx() contains all parameters."
         )
     found = _normalise(_multiply(_eliminate(factors, order), names), names, known, schema)
     return replace(found, stderr=_errors(network, found, codes))

@@ -95,8 +95,7 @@ def fit_composite(source: Tally, structure: Structure, families: Mapping[str, Co
     """
     if isinstance(source, AnsweredTally):
         raise InputError(
-            "The composite likelihood needs all people, and some answers are missing: take "
-            "missing='category'."
+            "The composite likelihood needs all people, and some answers are missing: use missing='category'."
         )
     own = {name: _component(families[name], (*structure[name], name)) for name in structure}
     if all(component.is_clear for component in own.values()):

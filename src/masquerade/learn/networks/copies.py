@@ -37,9 +37,9 @@ def is_copy(table: CountTable, alarms: float) -> bool:
     Notes
     -----
     Formula: D is the number of records whose categories do not match, E = n − Σ_k N_k· N_·π(k) / n its value
-    for independent variables. Required are D ≤ z s, s the standard error from the disguise alone, and
-    (0.1 E − D) ≥ z' s', s' the standard error of D. Agreement on a frequent category alone never suffices,
-    because E is small then.
+    for independent variables. The conditions are D ≤ z s, with s the standard error from the disguise
+    alone, and (0.1 E − D) ≥ z' s', with s' the standard error of D. Agreement on a frequent category alone
+    never suffices, because E is small then.
     """
     counts = table.values
     match = counts.argmax(axis=1)

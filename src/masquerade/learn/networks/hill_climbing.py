@@ -105,7 +105,7 @@ def climb(
     generator: np.random.Generator,
     start: Sequence[Family] | None = None,
 ) -> list[Family]:
-    """Make the best move that does not return to a recent structure, until `tabu` moves bring no gain.
+    """Climb by the best moves until more than `tabu` in a row bring no gain; revisit no recent structure.
 
     Then restart from a random change of the best structure, `restarts` times. The climb begins at `start`, or
     with the required links alone.
@@ -135,7 +135,7 @@ def climb(
 def next_move(
     climber: Climber, recent: Iterable[tuple[Family, ...]], least: float
 ) -> tuple[int, int, int] | None:
-    """Return the move with the largest gain, above `least`, that leads to no recent structure."""
+    """Return the move with the largest gain, above `least`, that does not lead to a recent structure."""
     gain = climber.moves()
     while True:
         largest = gain.max(initial=-np.inf)

@@ -75,7 +75,8 @@ def ckl(clear: ConditionalTable, learnt: ConditionalTable) -> float:
 
     Notes
     -----
-    Formula: Σ_j P(parents = j) · Σ_k p_jk log(p_jk/q_jk), P by the records of `clear`, q by `positive_rows`.
+    Formula: Σ_j P(parents = j) · Σ_k p_jk log(p_jk/q_jk), P from the records of `clear`, q from
+    `positive_rows`.
     Reference: Ma & Sivakumar (2005) §6.2.
 
     Examples
@@ -141,7 +142,7 @@ def odds_ratio(table: CountTable) -> Measure:
     Raises
     ------
     InputError
-        If the table is not 2 × 2, or a count of the second diagonal is 0.
+        If the table is not 2 × 2, or a count off the main diagonal is 0.
 
     Notes
     -----
@@ -158,7 +159,7 @@ def odds_ratio(table: CountTable) -> Measure:
         raise InputError(f"odds_ratio() needs a table of two yes/no variables. Got {table.values.shape}.")
     (a, b), (c, d) = table.values.tolist()
     if b * c == 0:
-        raise InputError("The odds ratio is not defined: a count on the second diagonal is 0.")
+        raise InputError("The odds ratio is not defined: a count off the main diagonal is 0.")
     ratio = a * d / (b * c)
     slopes = np.array([[d / (b * c), -ratio / b], [-ratio / c, a / (b * c)]])
     stderr = float(np.sqrt(max(table.covariance.quadratic(slopes), 0.0)))

@@ -302,7 +302,7 @@ def fit_of(values: Mapping[str, Any], tables: Sequence[ConditionalTable]) -> Joi
 
 
 def fit_jointly(source: Tally, start: Sequence[ConditionalTable]) -> JointFit:
-    """Return the maximum of the joint likelihood of a source's reports, from estimates of each table."""
+    """Maximise the joint likelihood of a source's reports, starting from estimates of each table."""
     structure = {one.child.name: tuple(parent.name for parent in one.parents) for one in start}
     joint = joint_likelihood_of(source, structure)
     return fit_tables(joint, inner_chances({one.child.name: one.probabilities for one in start}))

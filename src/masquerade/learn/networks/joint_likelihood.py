@@ -30,8 +30,8 @@ from masquerade.learn.networks.junction_tree import (
 
 Structure = Mapping[str, tuple[str, ...]]
 Tables = Mapping[str, Floats]  # P(node | parents), parents as leading axes
-FEWEST_SHARED = 0.25  # products are shared by records if there are at most this many for each of them
-MOST_COMBINATIONS = 256  # if more combinations of reports are possible per shared row, none are counted
+FEWEST_SHARED = 0.25  # products are shared if there are at most this many distinct ones per record
+MOST_COMBINATIONS = 256  # distinct products are counted up to this many possible ones per shared row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -271,7 +271,7 @@ class DisguisedReports:
         self.rows = self._distinct()
 
     def _distinct(self) -> dict[int, tuple[Codes, Codes]]:
-        """Return every record's row, and a record of each row, for cliques with few distinct reports."""
+        """Return, for cliques with few distinct reports, the row of each record and a record for each row."""
         shared_rows: dict[int, tuple[Codes, Codes]] = {}
         for i, one in enumerate(self.tree.cliques):
             if not all(child in shared_rows for child in one.children):

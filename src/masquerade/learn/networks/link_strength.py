@@ -46,14 +46,14 @@ NO_LINK = (
 class Strength:
     """The test of one link, given the child's other parents.
 
-    `statistic`, `df` and `p_value` are Pearson's test of `link_tests`: the probability of reports this far
-    from independence if the link did not exist and had been chosen in advance. If the p-value is simulated,
-    `samples` is the number of simulated samples at least as far from independence, and the number of all
-    samples. `deviance` measures the strength: twice the increase of the log-likelihood of the reports due to
-    the link. A search selects the largest of many statistics, so the p-value is neither the probability of
-    the link nor a valid significance level: it ranks links and shows doubtful links. `frequency` is the share
-    of resamples in which the link was found, None without resampling. Files of earlier versions contain the
-    deviance, or G² of estimated counts and its `design_effect`, as `statistic`.
+    `statistic`, `df` and `p_value` are Pearson's test of `link_tests`: the probability of reports at
+    least this far from independence if the link did not exist and had been chosen in advance. If the p-value
+    is simulated, `samples` contains the number of simulated samples at least as far from independence, and
+    the number of all samples. `deviance` measures the strength: twice the increase of the log-likelihood of
+    the reports due to the link. A search selects the largest of many statistics, so the p-value is neither
+    the probability of the link nor a valid significance level: it ranks links and shows doubtful links.
+    `frequency` is the share of resamples in which the link was found, None without resampling. Files of
+    earlier versions contain the deviance, or G² of estimated counts and its `design_effect`, as `statistic`.
     """
 
     parent: str
@@ -215,12 +215,13 @@ class LearnedStructure(Printed):
             return "\n".join([title, *(lines or [NO_LINK]), *self._last_notes()])
         notes = ["p-values are for links chosen in advance: they only rank links, and are not probabilities"]
         notes += [
-            f"p-value of {s.parent} → {s.child}: X² is as large in {s.samples[0]} of {s.samples[1]} samples"
+            f"p-value of {s.parent} → {s.child}: X² is at least as large in "
+            f"{s.samples[0]} of {s.samples[1]} samples"
             for s in self.strengths
             if s.samples is not None
         ]
         if resampled:
-            notes.append("found in: share of resamples in which the link was found too")
+            notes.append("found in: share of resamples in which the link was also found")
         return "\n".join([title, head, *rows, *notes, *self._last_notes()])
 
     def _last_notes(self) -> list[str]:
@@ -314,7 +315,7 @@ def strength_of(values: Mapping[str, Any]) -> Strength:
     optional = ("design_effect", "frequency", "deviance")
     figures |= {name: values[name] for name in optional if name in values}
     if not all(type(figure) in (int, float) and 0 <= figure <= LARGEST for figure in figures.values()):
-        raise TypeError("the figures of a strength must be finite numbers from 0")
+        raise TypeError("the figures of a strength must be finite numbers of 0 or more")
     if max(figures["p_value"], figures.get("frequency", 0)) > 1 + ROUNDING:
         raise TypeError("'p_value' and 'frequency' must lie between 0 and 1")
     parent, child = texts([values["parent"], values["child"]])

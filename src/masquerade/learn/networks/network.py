@@ -445,9 +445,9 @@ def bayesian_network(
     disguise, whichever variables were disguised together.
 
     With ``method="likelihood"`` all tables together maximise the likelihood of the reports. For disguised
-    records the errors are smaller, no estimate is negative, and queries have standard errors. Sources that
-    have tables only can use ``method="composite"``, the composite likelihood of all pairs and larger
-    families, each scored as if reported alone. Its errors are mostly in between. Queries have errors, too.
+    records the errors are smaller, no estimate is negative, and queries have standard errors. Sources with
+    tables only can use ``method="composite"``, the composite likelihood of all pairs and larger families,
+    each scored as if reported alone. Its errors are mostly between the other two; queries have errors, too.
 
     Parameters
     ----------
@@ -523,7 +523,7 @@ def bayesian_network(
     network = BayesianNetwork(tables, missing_answers_of(source))
     if method != "counts":
         if prior or equivalent_size is not None:
-            raise InputError(f"The {method} method takes no prior: leave prior and equivalent_size out.")
+            raise InputError(f"The {method} method takes no prior: omit prior and equivalent_size.")
         fit = (
             joint_fit.fit_jointly(source, tables)
             if method == "likelihood"

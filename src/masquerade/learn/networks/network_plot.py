@@ -221,7 +221,7 @@ def _separate(targets: np.ndarray[tuple[int], np.dtype[np.float64]], half: Seque
 
 
 def _write_on_link(axes: Axes, stops: Sequence[tuple[float, float]], size: float, label: str) -> None:
-    """Write a label in the middle of the first segment of a link, where links of one child are apart."""
+    """Write a label in the middle of the first segment of a link, where links to one child are apart."""
     (x0, y0), (x1, y1) = stops[0], stops[1]
     frame = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
     axes.text(

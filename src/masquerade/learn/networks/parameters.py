@@ -49,7 +49,7 @@ class RowEvidence:
 
     `records` and `records_stderr` are the estimated number of records of each configuration of the parents
     and its standard error; `with_records` is the covariance of every cell with that number. `prior` is the
-    pseudo-count that the Dirichlet prior adds to each number, `n` the number of records of the source,
+    pseudo-count that the Dirichlet prior adds to each of `records`, `n` the number of records of the source,
     `sampling` the mean squared survey weight over the mean weight (1 without weights). `spread` contains the
     moments of the reports, or the covariance of the counts that they are computed from; it is used for
     intervals only, and is None if unknown.

@@ -187,7 +187,7 @@ def _count(codes: Mapping[str, Codes], scope: Sequence[str], sizes: Mapping[str,
 
 
 def _loss(counts: Floats, at: int) -> float:
-    """Return the mutual information of a parent and the child, given the other parents, in records."""
+    """Return the log-likelihood lost without the link from the parent at axis `at`."""
 
     def fit(table: Floats) -> float:
         rows = table.sum(axis=-1, keepdims=True)

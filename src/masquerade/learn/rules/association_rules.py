@@ -157,7 +157,7 @@ def association_rules(
 def rules_of(
     found: Itemsets, size: int, least: float, allowed: tuple[Flags, Flags]
 ) -> tuple[RuleBlock, int, int]:
-    """Return the rules of one size, the number omitted for an unsupported left side, and the number tried."""
+    """Return the rules of one size, the numbers omitted (left side without support) and tried."""
     held = found.levels[size - 1]
     rows = np.flatnonzero(found.chosen[size - 1])
     left_ok, right_ok = (mask[held.sets[rows]] for mask in allowed)

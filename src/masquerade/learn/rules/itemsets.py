@@ -306,7 +306,7 @@ def frequent_itemsets(
         Confidence level of the intervals.
     candidates : {"prune", "join"}
         Sets to try. A facet is a subset that lacks one item. "prune" requires that all facets may be
-        frequent; "join", Apriori-Gen as printed in the dissertation, requires only two. Both find the same
+        frequent; "join", Apriori-Gen as printed in Ma (2006), requires only two. Both find the same
         sets in clear records. From noisy estimates, "join" finds sets without true support, and may not
         terminate.
 

@@ -242,7 +242,7 @@ class AssociationRules(Printed):
         Parameters
         ----------
         max_rows : int
-            Number of rules at most.
+            Maximum number of rules.
         by : str
             "lift", "confidence", "support", "leverage" or "conviction".
 
@@ -267,7 +267,7 @@ class AssociationRules(Printed):
         Parameters
         ----------
         max_rows : int, default 20
-            Number of rules at most.
+            Maximum number of rules.
         by : str, default "lift"
             Measure by which rules are sorted.
 
@@ -309,7 +309,7 @@ class AssociationRules(Printed):
         ax : matplotlib.axes.Axes, optional
             Axes to draw on. By default a new figure.
         max_rows : int, default 20
-            Number of rules at most.
+            Maximum number of rules.
         by : str, default "lift"
             Measure by which rules are sorted.
 

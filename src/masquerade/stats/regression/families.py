@@ -1,4 +1,4 @@
-"""Families of regressions: the derivatives of an outcome's log-likelihood by its linear predictors.
+"""Families of regressions: the derivatives of an outcome's log-likelihood in its linear predictors.
 
 For each cell (covariates x, outcome y), a family has linear predictors u = Zβ, and the first derivative
 s = ∂ℓ/∂u and second derivative h = ∂²ℓ/∂u∂uᵀ of the log-likelihood ℓ of y, or of a function used in its

@@ -137,9 +137,9 @@ def logistic(
     Formula: ℓ(β) = Σ w_i log Σ_k P(report_i | k) p(k | x_i; β) with derivatives by Louis' identity. An
     estimate may be infinite: its test and its one-sided interval are still finite.
     Reference: Louis (1982); Nakamura (1990) for the corrected score.
-    Error: measured in benchmarks/regression_study.py. Intervals of 95% cover in 93 to 97% of samples, but
-    only in 92% if few people have a true "yes": in a list experiment with 1,200 people, or in Warner's design
-    with 400.
+    Error: measured in benchmarks/regression_study.py. 95% intervals contain the truth in 93 to 97% of
+    samples, but only in 92% if few people have a true "yes": in a list experiment with 1,200 people, or in
+    Warner's design with 400.
 
     Examples
     --------

@@ -234,7 +234,7 @@ class TermsMatrix:
                 X = np.asarray(self.spec.get_model_matrix(frame, na_action="raise"), dtype=float)
         except formulaic().errors.DataMismatchWarning:
             raise InputError(
-                "A covariate has a category that no record of the regression has, and so no term."
+                "A covariate has a category that no record of the regression has, so it has no term."
             ) from None
         except Exception as error:  # noqa: BLE001  (formulaic raises errors of many types)
             raise InputError(f"The terms cannot be computed: {_first_line(error)}.") from None

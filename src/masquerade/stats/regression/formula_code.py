@@ -120,7 +120,7 @@ def check_code(code: str) -> None:
     """
     from formulaic.utils.code import sanitize_variable_names  # noqa: PLC0415  (an extra, and slow to load)
 
-    # names in backquotes are replaced as in the evaluation
+    # names in backquotes are replaced in the same way as for evaluation
     for node in ast.walk(ast.parse(sanitize_variable_names(code, {}, {}), mode="eval")):
         if not _is_allowed(node) or not _is_bounded(node):
             raise InputError(f"{ast.unparse(node)} is not allowed in a formula.")

@@ -152,7 +152,7 @@ class LikelihoodFit:
 def fit_problem(problem: Problem, errors: Errors = "observed", start: Floats | None = None) -> LikelihoodFit:
     """Return the maximum of a problem's likelihood, with errors."""
     if errors not in ERRORS:
-        raise InputError(f"Errors are {', '.join(ERRORS)}. Got {errors!r}.")
+        raise InputError(f"'errors' must be one of {', '.join(ERRORS)}. Got {errors!r}.")
     starts = problem.starts if start is None else (start, *problem.starts)
     best, differs = maximise_from(problem.likelihood, starts)
     certificate = certify(problem.likelihood, best, has_other_maxima=differs)

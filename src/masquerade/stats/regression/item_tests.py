@@ -32,7 +32,7 @@ def item_tests(fit: LikelihoodFit, build: Callable[[Items], Problem]) -> tuple[s
     """Return a note for each larger model of the items, with its likelihood-ratio test.
 
     Formula: χ² with the difference of parameters as degrees of freedom. An overdispersion of 0 is on the
-    boundary: the p-value is halved for one list, and a mixture of χ² for several (Self & Liang 1987).
+    boundary: the p-value is halved for one list; for several it is from a mixture of χ² (Self & Liang 1987).
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ def complete_records(
 
 
 def recode_known(rows: LikelihoodRows, schema: Schema, names: Sequence[str]) -> tuple[LikelihoodRows, Schema]:
-    """Return rows and schema without missing categories in known variables. No answer may be missing."""
+    """Return rows and schema without missing categories in known variables, which have no missing answer."""
     known, variables = dict(rows.known), {variable.name: variable for variable in schema.variables}
     for name in names:
         if name in known and schema[name].missing:
@@ -124,8 +124,8 @@ def check_regression_missing(missing: str, given: Sequence[str]) -> None:
     """Raise InputError, with an alternative, if regressions do not support a treatment of missing answers."""
     if missing == "category":
         raise InputError(
-            "A missing answer is not a category of a regression: 'answered' leaves it out. To compare people "
-            "who did not answer, take the shares: mq.stats.shares(source, 'y', by='x')."
+            "A missing answer is not a category of a regression: use missing='answered' to omit it. To "
+            "compare people who did not answer, use mq.stats.shares(source, 'y', by='x')."
         )
     if missing == "bounds":
         raise InputError("There are bounds for shares, means and quantiles, not for regressions.")

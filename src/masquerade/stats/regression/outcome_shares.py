@@ -29,8 +29,8 @@ class ShareRow:
 def share_rows(fit: LikelihoodFit) -> tuple[ShareRow, ...]:
     """Return the meaningful shares: yes and the other categories among all, then shares of smaller groups.
 
-    The smaller groups are the people who follow the design, for the share of yes, and the people who mean
-    yes, if several categories mean yes.
+    The smaller groups are the people who follow the design, for the share of yes, and, if several categories
+    mean yes, the people in any of these.
     """
     sets = fit.problem.sets
     if sets is None or type(fit.problem.likelihood) is not RegressionLikelihood:

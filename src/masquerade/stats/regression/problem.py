@@ -193,7 +193,7 @@ def build_problem(  # noqa: PLR0917  (a problem has these inputs)
     )
     if options.has_penalty and not channels:
         raise InputError(
-            "Jeffreys' penalty needs a list of all reports: they must be neither numbers nor many."
+            "Jeffreys' penalty sums over all possible reports: there must be few, and none may be numbers."
         )
     terms = terms if sets is None else terms[: len(matrix.names)]
     starts = _starts(
@@ -341,7 +341,7 @@ def _add_model(  # noqa: PLR0917  (all belong together)
     rows_at: Codes,
     unanswered: NDArray[np.bool_],
 ) -> OutcomeSets | None:
-    """Add the model of the outcome where all covariates are answers.
+    """Add the model of the outcome for the truths in which no covariate is missing.
 
     Return the categories of a yes/no outcome.
     """

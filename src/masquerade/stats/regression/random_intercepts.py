@@ -118,7 +118,7 @@ class MixedLikelihood(RegressionLikelihood):
         )
 
     def numeric_slope(self, beta: Floats) -> Floats | None:
-        """Return the gradient by differences, because the analytic gradient has the quadrature's error."""
+        """Return a finite-difference gradient: the analytic gradient has the quadrature's error."""
         steps = 1e-5 * np.eye(self.parameters)
         return np.array([(self.value(beta + step) - self.value(beta - step)) / 2e-5 for step in steps])
 

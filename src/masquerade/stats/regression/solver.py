@@ -123,7 +123,7 @@ def maximise(
         shortest = 1e-10 if is_exact else 0.1 * length
         while length > shortest:
             move[places] = length * step
-            new = likelihood.derivatives(beta + move)  # seldom refused: derivatives are needed next
+            new = likelihood.derivatives(beta + move)  # with derivatives: a step is seldom refused
             if new.value >= current.value + 1e-4 * length * decrement - 1e-12 * abs(current.value):
                 break
             length /= 2

@@ -51,9 +51,9 @@ class LinkChanges:
     Formula: a change of tables from θ to θ' raises the log-likelihood of a report by log E[θ'(x) / θ(x)], the
     expectation over its posterior distribution, here over its draws. The new tables are those of one step of
     EM, and of a second step that is lengthened until the likelihood is largest along it. The complete data
-    likelihood of `CompletedRecords` underestimates the gain of additions and overestimates the loss by
+    likelihood of `CompletedRecords` underestimates the gain of additions and overestimates the loss from
     removals, because the draws follow the present structure.
-    Cost: as many numbers as there are drawn records, about ten times for each change that is judged.
+    Cost: about ten passes over the drawn records for each change that is judged.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class LinkChanges:
         return value, shaped
 
     def _judge_change(self, change: Change) -> JudgedChange:
-        """Return a change with its estimated gain and the tables that it brings."""
+        """Return a change with its estimated gain and its new tables."""
         value, tables = self.gain(change)
         return JudgedChange(value - self._cost(change), change, tables)
 
@@ -148,14 +148,14 @@ class LinkChanges:
         """Return 1 / P(variable | parents) of every draw."""
         inverse = self._inverses.get(x)
         if inverse is None:
-            if len(self._inverses) > 1:  # changes come variable by variable
+            if len(self._inverses) > 1:  # `changes` yields them variable by variable
                 self._inverses.pop(next(iter(self._inverses)))
             cells = self.records.cells(x, self.parents[x])
             inverse = self._inverses[x] = np.take(1 / self.tables[x].ravel(), cells).reshape(self._shape)
         return inverse
 
     def _promise(self, change: Change) -> float:
-        """Return a bound of the gain of the log-likelihood, from that of the drawn records."""
+        """Return a bound of the gain of the log-likelihood, from the gain for the drawn records."""
         gain = sum(
             self.records.log_likelihood(x, family) - self.records.log_likelihood(x, self.parents[x])
             for x, family in change
@@ -189,7 +189,7 @@ def _longest_step(slope: Floats, weights: Floats) -> float:
 def apply_changes(
     parents: Sequence[Family], judged: Sequence[JudgedChange]
 ) -> tuple[list[Family], list[JudgedChange]]:
-    """Make the changes, the largest gain first, that have no variable in common and close no cycle."""
+    """Make changes, the largest gain first, except if they share a variable with others or close a cycle."""
     families, touched = list(parents), set[int]()
     made: list[JudgedChange] = []
     for one in judged:
