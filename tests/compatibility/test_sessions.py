@@ -139,7 +139,7 @@ def test_exact_results_are_about_the_same_people_as_before(tmp_path):
         assert run("session", "run", "later", "--node", node).exit_code == 1
         later = json.loads(ok("session", "status", "later", "--node", node, "--json").stdout)
     assert later["state"] == "interrupted"
-    assert "Other people take part than in session" in later["reason"]
+    assert "The people are not the same as in session" in later["reason"]
 
 
 @pytest.mark.parametrize("part", ["vertical", "pool"])

@@ -57,7 +57,7 @@ def test_what_left_is_shown(folder):
     for word in ("miner", "flu-2026", "disguised columns", "smoker, region", "12,000", "ab" * 6, "9.5"):
         assert word in first
     assert "no bound" in table.splitlines()[-2]
-    assert "γ = 9.5 (ε = 2.25), 2 releases, 1 of them the same again." in rest
+    assert "γ = 9.5 (ε = 2.25), 2 releases, 1 of them repeated." in rest
     assert "registry: a belief about a person can have shifted by any factor (no bound on γ) in all." in rest
 
 
@@ -128,7 +128,7 @@ def test_a_copy_alone_cannot_show_a_missing_end_and_says_so(folder, tmp_path):
         (lambda lines: [lines[0].replace(b"12000", b"1"), *lines[1:]], "line 1: was edited"),
         (lambda lines: [lines[0], lines[2]], "line 2: holds release 3"),
         (lambda lines: [lines[1], lines[0], lines[2]], "line 1: holds release 2"),
-        (lambda lines: lines[:2], "line 3 is missing: the ledger was shortened, 3 releases"),
+        (lambda lines: lines[:2], "line 3 is missing: the ledger was shortened, since 3 releases"),
         (lambda _: [], "line 1 is missing"),
     ],
 )

@@ -310,13 +310,16 @@ def test_a_code_that_the_package_does_not_have_is_refused_by_row_without_its_val
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"policy": "0" * 64}, "of a different policy"),
+        ({"policy": "0" * 64}, "belongs to a different policy"),
         ({"tool": "other"}, "not the layout of a package"),
         ({"columns": {}}, "columns: must be a list"),
         ({"columns": []}, "use masquerade survey export"),
         ({"columns": [7]}, "columns.0: must have a column"),
         ({"columns": [{"column": "a", "reports": ["x"], "codes": {}}]}, "not a report of the policy"),
-        ({"columns": [{"column": "a", "reports": ["age"], "codes": {"A1": [9]}}]}, "a code is not a code"),
+        (
+            {"columns": [{"column": "a", "reports": ["age"], "codes": {"A1": [9]}}]},
+            "one valid code for each",
+        ),
         (
             {"columns": [{"column": "a", "reports": ["age"], "codes": {"A1": [0]}}]},
             "each report of the policy",

@@ -132,7 +132,7 @@ class CommandRunner:
         self._thread.start()
 
     def submit(self, name: str, argv: Sequence[str], *, credentials: bool = False) -> StudioJob:
-        """Return the job of that name; create it if there is none or it failed.
+        """Return the job of that name; create it if there is none, or it failed or was cancelled.
 
         A new job runs without the passwords of the environment unless `credentials` is True.
         """

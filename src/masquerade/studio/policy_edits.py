@@ -68,7 +68,7 @@ def check_raised_limit(policy: Policy | None, planned: Mapping[str, Any], *, is_
     if new.gamma > limit.gamma and not is_accepted:
         raise InputError(
             f"{describe_gamma(new.gamma)} The plan has {new}, above the limit for one person ({limit}). "
-            "Nothing was changed. If that is what you want, tick in the form that the limit is raised."
+            "Nothing was changed. If that is what you want, tick the box to raise the limit in the form."
         )
 
 
@@ -256,7 +256,7 @@ def _join(values: MutableMapping[str, Any], asked: Asked) -> None:
 
 
 def _matrix(variables: MutableMapping[str, Any], name: str, asked: Asked) -> None:
-    """Set how many of 100 people in each category report the truth; the rest report the others evenly."""
+    """Set how many of 100 people in each category report the truth; the rest report the others equally."""
     kept = several(asked, "kept")
     size = len(kept)
     rows = []

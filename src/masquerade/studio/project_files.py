@@ -78,9 +78,9 @@ def read_settings(values: Any, where: str) -> dict[str, Any]:
         raise InputError(f"{where}: {unknown[0]!r} is not a setting of a project.")
     people = settings["people"]
     if people is not None and (type(people) is not int or not 0 < people <= MOST_PEOPLE):
-        raise InputError(f"{where}: 'people' is a whole number above 0, or null.")
+        raise InputError(f"{where}: 'people' must be a whole number above 0, or null.")
     if settings["data"] is not None and not _is_name(settings["data"]):
-        raise InputError(f"{where}: 'data' is the path of a file, or null.")
+        raise InputError(f"{where}: 'data' must be the path of a file, or null.")
     _check_records(settings["records"], where)
     return settings
 
@@ -89,10 +89,10 @@ def _check_records(records: Any, where: str) -> None:
     if records is None:
         return
     if not isinstance(records, dict) or not set(records) <= set(RECORDS) or not _is_name(records.get("data")):
-        raise InputError(f"{where}: 'records' names 'data', and may name {', '.join(RECORDS[1:])}.")
+        raise InputError(f"{where}: 'records' must name 'data', and may name {', '.join(RECORDS[1:])}.")
     wrong = [name for name, value in records.items() if value is not None and not _is_name(value)]
     if wrong:
-        raise InputError(f"{where}: 'records.{wrong[0]}' is a text of at most {MOST_TEXT:,} characters.")
+        raise InputError(f"{where}: 'records.{wrong[0]}' must be a text of at most {MOST_TEXT:,} characters.")
 
 
 def _is_name(value: Any) -> bool:

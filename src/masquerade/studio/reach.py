@@ -125,7 +125,7 @@ class Reach:
         if not all(map(ADDRESS.fullmatch, addresses)):
             raise InputError(
                 f"{word}: the address of its database has more than user, host, port and database; "
-                "`masquerade survey export` on the command line takes the reports."
+                "run `masquerade survey export` on the command line instead."
             )
         if Path(word).is_absolute():
             return addresses

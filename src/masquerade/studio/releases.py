@@ -117,7 +117,7 @@ def memo_question(project: Project) -> str | None:
     bound = gamma_words(total_with(project, policy, has_memo=False).bound)
     lost = f"{MEMO} is missing" if state.present is None else f"{MEMO} is a different memo"
     return (
-        f"{lost}, and a memo that is missing here drew earlier releases. Restore that memo from a copy to "
+        f"{lost}: earlier releases were drawn from a memo that is not here. Restore that memo from a copy to "
         f"repeat the reports. A different memo draws everyone again: over all releases that is {bound}."
     )
 

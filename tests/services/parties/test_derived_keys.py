@@ -234,7 +234,7 @@ def test_corrections_of_links_are_part_of_the_text_and_checked_before_data_leave
         ({"other": "north"}, "'smoker' belongs to 'north', whose values may be wrong"),
         ({"other": "north", "by": None, "right": 0.9}, "must be variables of 'north'"),
         ({"by": "sick"}, "belongs to 'registry', whose values may be wrong"),
-        ({"margins": [MARGIN | {"shares": [1.0]}]}, "has 2 shares"),
+        ({"margins": [MARGIN | {"shares": [1.0]}]}, "needs 2 shares"),
         ({"margins": [MARGIN | {"shares": [0.6, 0.6]}]}, "sum 1"),
         ({"margins": [MARGIN | {"of": ["age"]}]}, "age"),
         ({"checked": 0}, "at least 1"),
@@ -247,11 +247,11 @@ def test_corrections_of_links_are_part_of_the_text_and_checked_before_data_leave
     for changed, told in (
         ({"linking": None}, "that have different columns"),
         ({"link_error": error | {"other": "south"}}, "'south' is not a party"),
-        ({"link_error": error | {"other": []}}, "names a party"),
+        ({"link_error": error | {"other": []}}, "must name a party"),
         ({"link_error": error | {"other": ["registry", "registry"]}}, "several different parties"),
         ({"link_error": [error, error]}, "two entries have the same parties"),
-        ({"link_error": error | {"other": ["north", "registry"]}}, "one party must be right"),
-        ({"link_error": []}, "names a party"),
+        ({"link_error": error | {"other": ["north", "registry"]}}, "one party must have right values"),
+        ({"link_error": []}, "must name a party"),
         (
             {"learn": {"model": "network", "structure": {"sick": ["smoker"], "smoker": []}}},
             "known in advance",

@@ -330,7 +330,7 @@ def test_counts_that_open_are_answers_and_rules_of_a_consent_hold_for_them(tmp_p
         assert entry.queries == (mq.Query(by=("E", "X")),)
     values["consents"][0]["open_counts"] = []
     deployment.files["registry"].write_text(yaml.safe_dump(values))
-    with pytest.raises(InputError, match="no counts open in this session"):
+    with pytest.raises(InputError, match="no counts are opened in this session"):
         deployment.settings("registry")
 
 

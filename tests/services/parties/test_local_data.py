@@ -48,7 +48,7 @@ def test_keys_of_several_files():
     assert list(held(pa.array([3, 1]), pa.array([1])).keys()) == [3, 1]
     with pytest.raises(InputError, match="names two records"):
         held(pa.array([3, 3]), pa.array([1])).keys()
-    with pytest.raises(InputError, match="is a text or a whole number"):
+    with pytest.raises(InputError, match="must be a text or a whole number"):
         held(pa.array([3.5]), pa.array(["1"])).keys()
 
 

@@ -169,7 +169,7 @@ def test_two_sessions_with_exact_results_are_about_the_same_people(tmp_path):
     try:
         counted(deployment)
         left = deployment.ledger("north")
-        with pytest.raises(QueryRefused, match="Other people take part than in session 'example'"):
+        with pytest.raises(QueryRefused, match="The people are not the same as in session 'example'"):
             counted(deployment, fewer=1, spec=second)
         kinds = {item.kind for item in deployment.ledger("north")[len(left) :]}
         assert kinds == {"keys under secret masks", "pseudonyms of records, which tell who is common"}
@@ -185,7 +185,7 @@ def test_of_sessions_side_by_side_the_first_to_answer_decides(tmp_path):
     try:
         arranged = linked(deployment, fewer=1, spec=second)  # nothing has left yet, in either
         assert counted(deployment)[1] == arranged[2].records + 1
-        with pytest.raises(RoundAborted, match="Other people take part than in session 'example'"):
+        with pytest.raises(RoundAborted, match="The people are not the same as in session 'example'"):
             table_of(deployment, second, arranged)
     finally:
         deployment.stop()
@@ -229,7 +229,7 @@ def test_pools_of_two_sessions_are_of_the_same_records(tmp_path):
         for party in parties:
             offer = say.Begin(spec=second, epoch=bytes(16).hex())
             deployment.say(MINER, party, "begin", say.encode(offer), session="second")
-        with pytest.raises(RoundAborted, match="Other people take part than in session 'example'"):
+        with pytest.raises(RoundAborted, match="The people are not the same as in session 'example'"):
             MaskedSum(parties, Saying(deployment, "pooling", "second"), CLEAR).totals([mq.Query(by="A")])
     finally:
         deployment.stop()

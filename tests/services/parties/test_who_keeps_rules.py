@@ -86,7 +86,7 @@ def test_rules_are_refused_where_nobody_keeps_them(name, tmp_path):
     if KEPT[name]:
         assert SessionConsent.model_validate(values).rules is not None
         return
-    told = "answers no tables of counts" if KEPT[name] is None else "nobody could keep them"
+    told = "answers no tables of counts" if KEPT[name] is None else "no party can enforce them"
     with pytest.raises(ValueError, match=told):
         SessionConsent.model_validate(values)
 
@@ -145,7 +145,7 @@ def test_a_convener_that_does_not_propose_gets_a_protected_cell_by_decryption(tm
 def test_rules_for_counts_of_two_are_refused(tmp_path):
     deployment, _ = of_two(tmp_path / "nodes")
     with pytest.raises(
-        InputError, match=r"rules: nobody could keep them in a session of revealed-counts-of-two: a party dec"
+        InputError, match=r"rules: no party can enforce them in a session of revealed-counts-of-two: a party"
     ):
         load(deployment.files["south"], PartySettings, environment={})
 
@@ -174,7 +174,7 @@ def test_a_party_that_convenes_reads_a_column_off_an_allowed_table():
 def test_rules_are_refused_where_a_party_convenes_products(tmp_path):
     spec, values = consented("revealed-vertical-counts", tmp_path / "try")
     assert spec.convener not in spec.parties
-    with pytest.raises(ValueError, match="nobody could keep them where a party convenes"):
+    with pytest.raises(ValueError, match="no party can enforce them if a party convenes"):
         SessionConsent.model_validate({**values, "linking": "keyed", "convener": "north"})
 
 
@@ -207,7 +207,7 @@ def test_reports_are_not_sent_to_who_could_put_together_what_is_protected(tmp_pa
     with started(reports_cross(tmp_path / "nodes")) as deployment:
         status = deployment.run()
         assert status["state"] == "interrupted"
-        assert "could combine reports of E with variables with which they must stay" in status["reason"]
+        assert "could combine reports of E with other variables, and their combination" in status["reason"]
         assert not [it for it in deployment.ledger("north") if it.recipient == "registry"]
         assert not [it for it in deployment.ledger("registry") if it.recipient == MINER and it.variables]
 

@@ -151,7 +151,7 @@ def test_an_epoch_does_not_go_on_after_a_restore(world, name):
         with pytest.raises(InputError, match="restored from a backup"):
             world.start(name)
     agreed(SERVERS[name], world.files[name], world.settings(name))
-    with pytest.raises(InputError, match="Epoch 'spring' was going on when"):
+    with pytest.raises(InputError, match="Epoch 'spring' was running when"):
         world.start(name)
     changed(world, name, "name: spring", "name: summer")
     with pytest.raises(InputError, match="Epoch 'spring' was before"):  # what opened in it is not known

@@ -196,11 +196,12 @@ class HttpTransport:
                 raise problem
             if not isinstance(problem, TimedOut):
                 trouble, retry_after, failed = str(problem), answer.headers.get("Retry-After", ""), failed + 1
-            elif time.monotonic() > until:  # "still working" is not a failure, but may not last for ever
+            elif time.monotonic() > until:  # "still working" is not a failure, but must not last for ever
                 raise TimedOut(f"Party {peer.name!r} is still at work after {self._patience:g} seconds.")
         tries = "1 try" if self._retries == 0 else f"{self._retries + 1} tries"
         raise PartyUnreachable(
-            f"Party {peer.name!r} at {peer.url} gave no answer in {tries}; at last: {trouble.rstrip('.')}. "
+            f"Party {peer.name!r} at {peer.url} gave no answer in {tries}; last error: "
+            f"{trouble.rstrip('.')}. "
             "Check that it is running and not overloaded, and that the address is right; then try again."
         )
 
@@ -211,7 +212,7 @@ class HttpTransport:
         response = client.send(request, stream=True)
         try:
             if "content-encoding" in response.headers:
-                raise ServiceFailed(f"Party {peer.name!r} encoded its reply, which was not asked for.")
+                raise ServiceFailed(f"Party {peer.name!r} sent an encoded reply, which was not requested.")
             content = bytearray()
             for chunk in response.iter_raw():
                 content += chunk

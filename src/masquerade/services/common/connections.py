@@ -31,11 +31,11 @@ class Gate(socket.socket):
     """Listening socket that limits connections, so that no caller can exhaust the service.
 
     - A connection beyond the limit of its address is closed immediately.
-    - Beyond the limit of all addresses, a new connection replaces one from the address with the most
-      connections, unless its own address has as many.
+    - Beyond the limit for all addresses together, a new connection replaces one from the address with the
+      most connections, unless its own address would then have as many.
     - A connection whose TLS handshake takes too long is closed.
-    - If all callers are on this machine, and so have one address, a new connection replaces the oldest one
-      without a request.
+    - If all callers are on this machine, and so have one address, a new connection beyond the limit replaces
+      the oldest one without a request.
     """
 
     secured = True

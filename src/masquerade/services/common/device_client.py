@@ -102,8 +102,8 @@ class DeviceClient:
                 trouble = f"it answered with status {status}"
             if time.monotonic() + pause > until:
                 raise PartyUnreachable(
-                    f"{self._url} gave no answer in {self.patience:g} seconds; at last: {trouble}. Nothing "
-                    "is lost: the same command continues later."
+                    f"{self._url} gave no answer in {self.patience:g} seconds; last error: {trouble}. "
+                    "Nothing is lost: the same command continues later."
                 )
             time.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
             pause = min(2 * pause, LONGEST_PAUSE)

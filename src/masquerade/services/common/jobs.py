@@ -87,7 +87,7 @@ class Jobs:
     def check_open(self) -> None:
         """Raise `Busy` if the service is stopping."""
         if self.stopping:
-            raise Busy("This service is stopping and takes nothing new. Ask again later.")
+            raise Busy("This service is stopping and accepts no new requests. Ask again later.")
 
     def enter(self, peer: str) -> None:
         """Reserve a slot for a request, or raise `Busy`; `leave` releases it.
@@ -105,8 +105,8 @@ class Jobs:
             free = self._limits.concurrency - taken.total() - left
         if free <= 0:
             raise Busy(
-                f"This service works on at most {self._limits.concurrency} requests at once, and reserves "
-                "one for each of its peers. Ask later."
+                f"This service handles at most {self._limits.concurrency} requests at once, and keeps a slot "
+                "free for each peer without a request. Ask again later."
             )
         self._requests[peer] += 1
 
@@ -133,7 +133,7 @@ class Jobs:
         if not job.done.done():
             job.abandoned = True
             raise TimedOut(
-                f"This took longer than {seconds:g} seconds and continues. Ask again with its key."
+                f"This took longer than {seconds:g} seconds and continues. Ask again with the same key."
             )
         return job.done.result()
 

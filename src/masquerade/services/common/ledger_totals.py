@@ -281,7 +281,7 @@ def summary(entries: Sequence[Entry]) -> str:
         lines.append(f"{who}: a belief about a person can have shifted by {_gamma_text(total(mine))} in all.")
         lines += [
             f"- {', '.join(i.variables) or 'no variable'}: {_gamma_text(i.gamma)}, "
-            f"{counted(i.releases, 'release')}{f', {i.repeats} of them the same again' if i.repeats else ''}."
+            f"{counted(i.releases, 'release')}{f', {i.repeats} of them repeated' if i.repeats else ''}."
             for i in mine
         ]
     for entry in entries:
@@ -294,7 +294,7 @@ def summary(entries: Sequence[Entry]) -> str:
             lines.append(f"The operator agreed at {entry.time}: {entry.release.protocol}.")
         if entry.release.kind == SIGNED:
             lines.append(
-                f"From release {entry.number} on, at {entry.time}, the end is signed; before, it was not."
+                f"From release {entry.number} on ({entry.time}), the end is signed; before, it was not."
             )
     return "\n".join(lines) or "Nothing was released."
 

@@ -68,7 +68,7 @@ class NoiseLedger:
             The promise to each record.
         """
         if self.terms is not None:
-            raise InputError("This ledger of noise has its terms already.")
+            raise InputError("This ledger of noise already has its terms.")
         self._state.burnt.claim([Claim(PROMISE, b"", json.dumps(terms.to_dict()).encode())])
 
     @property

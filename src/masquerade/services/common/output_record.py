@@ -122,7 +122,7 @@ class OutputRecord:
         with self._open() as (ledger, problem):
             existing = self._entries(ledger)
             if len(existing) + len(outputs) > MOST_OUTPUTS:
-                raise InputError(f"A record has at most {MOST_OUTPUTS:,} outputs: begin another folder.")
+                raise InputError(f"A record has at most {MOST_OUTPUTS:,} outputs: start another folder.")
             published = find_accepted(existing)
             for output in outputs:
                 check = _doubt(check_output(output, rules, published), problem)
@@ -171,7 +171,7 @@ class OutputRecord:
         Raises
         ------
         InputError
-            If it was decided before, or a reason is missing.
+            If the output already has a decision, or a name or a required reason is missing.
         """
         with self._open() as (ledger, problem):
             existing = self._entries(ledger)
@@ -179,7 +179,7 @@ class OutputRecord:
                 raise FileError(f"{self.folder}: has no output {number}.")
             entry = existing[number - 1]
             if entry["decision"] is not None:
-                raise InputError(f"Output {number} was decided before: check it again for another decision.")
+                raise InputError(f"Output {number} already has a decision: check it again for another one.")
             if not by.strip():
                 raise InputError("A decision needs the name of the person who decides.")
             if accept and entry["status"] == PASS:

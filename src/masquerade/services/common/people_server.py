@@ -36,7 +36,7 @@ class PeopleServer(NodeServer):
         if self.state.notes.get(INTERRUPTED, name) is not None:
             title = title[0].upper() + title[1:]
             raise InputError(
-                f"{title} was going on when this server's state was restored from a backup: {over}"
+                f"{title} was running when this server's state was restored from a backup: {over}"
             )
 
     @staticmethod

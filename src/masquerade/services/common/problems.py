@@ -8,7 +8,7 @@
     ├── Busy               overloaded or stopping; nothing was done, try again later
     ├── TimedOut           not done yet; repeating the key returns the reply later
     ├── KeyReused          an idempotency key that was used for a different message
-    ├── ServiceFailed      an unexpected error of the other side, which its log has
+    ├── ServiceFailed      an unexpected error of the other side; its log has the details
     ├── PartyUnreachable   no answer after all retries
     ├── Ended              a collection that is closed permanently; nothing was done
     └── InputError
@@ -48,7 +48,7 @@ class Busy(errors.MasqueradeError):
 
 
 class TimedOut(errors.MasqueradeError):
-    """Not done yet; repeating the message with the same key returns the reply and starts nothing again."""
+    """Not done yet; a message repeated with the same key gets the reply later and starts nothing new."""
 
 
 class KeyReused(errors.MasqueradeError):
@@ -84,7 +84,7 @@ class ProblemCode:
     says: str | None = None
 
 
-FAILED = ProblemCode("failed", 500, "Something unexpected happened here; the log of this service has it.")
+FAILED = ProblemCode("failed", 500, "An unexpected error occurred; the log of this service has the details.")
 KINDS: Mapping[type[errors.MasqueradeError], ProblemCode] = {
     broken.DecodingError: ProblemCode("undecodable", 400),
     TooLarge: ProblemCode("too_large", 413),

@@ -194,7 +194,7 @@ class Release:
             if bound is not None and not (isinstance(bound, Fraction) and bound > 0):
                 raise InputError(f"The {name} of a release must be a fraction above 0, or None.")
         if self.delta is not None and (self.epsilon is None or self.delta >= 1):
-            raise InputError("The delta of a release is below 1, and goes with an epsilon.")
+            raise InputError("The delta of a release must be below 1, and needs an epsilon.")
 
 
 def limit_gamma(gamma: Fraction) -> Fraction | None:
@@ -304,7 +304,7 @@ def parse(path: Path, data: bytes, known: Mark | None = None) -> tuple[tuple[Ent
     if known is not None and len(entries) < known.number:
         raise FileError(
             f"{path}: line {len(entries) + 1} is missing: the ledger was shortened, "
-            f"{known.number} releases had been written."
+            f"since {known.number} releases had been written."
         )
     if known is not None and known.number and entries[known.number - 1].hash != known.hash:
         raise FileError(

@@ -363,7 +363,7 @@ def check_private(path: Path, where: str = "") -> None:
     if HAS_MODES and mode & 0o077:
         prefix = f"{where}: " if where else ""
         raise FileError(
-            f"{prefix}{path} may be read by others (mode {mode:03o}); chmod 600 {path} closes it."
+            f"{prefix}{path} may be read by others (mode {mode:03o}); to fix this, run chmod 600 {path}."
         )
 
 

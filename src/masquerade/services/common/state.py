@@ -155,12 +155,14 @@ END;
         Raises
         ------
         KeySpent
-            If the key was answered differently before.
+            If the key was used before, for another request or with a different reply.
         InputError
             If the reply is too long.
         """
         if len(reply) > self._most_bytes:
-            raise InputError(f"A reply of {len(reply)} bytes cannot be kept: at most {self._most_bytes} are.")
+            raise InputError(
+                f"A reply of {len(reply)} bytes cannot be stored: the limit is {self._most_bytes}."
+            )
         with self._store.transaction():
             before = self.find(peer, key)
             if before is not None:

@@ -103,7 +103,7 @@ def disclosure(terms: CountTerms, budget: OwnerBudget) -> str:
     form, least, noise = terms.report_form, terms.minimum, terms.noise
     if noise is not None:
         how = (
-            "sums of answers that all of them draw by chance, so that nobody knows who answered truly"
+            "sums of answers that may be redrawn at random, so that nobody knows who answered truly"
             if terms.protocol == "frequency"
             else "sums to which all of them add noise that nobody knows"
         )

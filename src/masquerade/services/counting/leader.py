@@ -47,7 +47,7 @@ class LeaderService(CountServer):
         self.operations = {"status": self._status}
 
     def begin(self, files: ExitStack) -> None:
-        """Check whether an earlier process sent its share of the key; the key is then lost."""
+        """Check whether an earlier process sent its share of the key: if so, the key is lost."""
         super().begin(files)
         self.lost = self.state.notes.get(SCOPE, SHARED) is not None
 
@@ -63,7 +63,7 @@ class LeaderService(CountServer):
         return f"leader of count {self.description.name!r}{': its key is lost, and it is over' * self.lost}"
 
     def _for_miner(self, work: Callable[[Leader, bytes], bytes]) -> Handler:
-        """Return a handler for requests of the miner; it first stores that a share of the key is sent."""
+        """Return a handler for requests of the miner; it first stores that a key share will be sent."""
 
         def handle(call: Call) -> bytes:
             if call.peer.name != self.settings.miner:

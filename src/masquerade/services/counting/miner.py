@@ -2,7 +2,7 @@
 
 After a crash it continues with all stored counts. A round in which votes may have been sent cannot be
 repeated; people's own ledgers have the same rule. The key of a mix is kept in memory only: if the miner stops
-after it has received the first key and before the opening, the count is over.
+after it has received all leaders' keys and before the opening, the count is over.
 """
 
 from __future__ import annotations
@@ -314,7 +314,10 @@ class MinerService(CountServer):
         """Return the queries of a round with noise; raise QueryRefused if the analyst missed a round."""
         queries = [noisy.query(one) for one in self._parse_questions(values, noisy.sizes)]
         if values.get("rounds") != noisy.rounds_held:
-            reason = "Other tables were counted since: open the count again, so that none is spent twice."
+            reason = (
+                "Other tables have been counted meanwhile: open the count again, so that no table is spent "
+                "twice."
+            )
             raise QueryRefused([Refusal("already_counted", reason)])
         return queries
 

@@ -90,7 +90,7 @@ class PersonFile:
         """Create the file of a person with a new identity; return the public key."""
         place, key = Path(path), SigningKey()
         if place.exists():
-            raise FileError(f"{place}: exists already; a person has one file permanently.")
+            raise FileError(f"{place}: exists already; a person keeps one file permanently.")
         ledger = FileLedger(place)
         ledger.claim([Claim(PERSON, _NAME, name.encode()), Claim(PERSON, _IDENTITY, key.reveal())])
         ledger.close()

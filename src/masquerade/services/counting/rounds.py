@@ -215,7 +215,7 @@ class ServedFrequency(FrequencyTally):
         self._void_round(cheats, questions)
 
     def _void_round(self, cheats: Iterable[str], questions: Iterable[Question]) -> None:
-        """Treat a round as void, as people do who saw the evidence: it may be repeated without the cheats."""
+        """Treat a round as void, as people who saw the evidence do: it may be repeated without the cheats."""
         named = set(cheats)
         self._rosters = [roster - named for roster in self._rosters]
         self._spent.difference_update(questions)
@@ -227,7 +227,7 @@ class ServedFrequency(FrequencyTally):
 
 
 class ServedAggregation:
-    """Rounds of secure aggregation over devices (`aggregation.server.Rounds`)."""
+    """Rounds of secure aggregation over devices (`secure_aggregation.server.Rounds`)."""
 
     def __init__(self, terms: AggregationTerms, queue: MessageQueue, book: RoundBook) -> None:
         self.terms, self._queue, self._book = terms, queue, book

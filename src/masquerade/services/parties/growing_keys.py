@@ -48,7 +48,9 @@ class GrowingKeys:
                 self._ends.append(np.zeros(1, wide))
             reached = self._values.rows
             if reached + int(own[-1]) - int(own[0]) > np.iinfo(wide).max:
-                raise InputError("The keys take more than 2 GiB as texts: read them as large texts.")
+                raise InputError(
+                    "The keys take more than 2 GiB: store their column as the Arrow type large_string."
+                )
             self._ends.append(own[1:] - own[0] + wide(reached))
             empty = np.empty(0, np.uint8)
             self._values.append(

@@ -110,7 +110,7 @@ class LocalData:
         """Return the fields that linking keys are derived from, and the names of those that are dates."""
         settings = self.link_settings
         if settings is None or not settings.link_fields:
-            raise InputError("This party has no fields to derive linking keys from: data.link_fields.")
+            raise InputError("This party has no fields to derive linking keys from: set data.link_fields.")
         columns: dict[str, list[Any]] = {name: [] for name in settings.link_fields}
         with open_batches([str(path) for path in settings.files], None) as opened:
             for batch in opened.select([*dict.fromkeys(settings.link_fields.values())]):
@@ -185,7 +185,7 @@ class LocalData:
             return columns
         for column in columns:
             if not (pa.types.is_integer(column.type) or is_text(column.type)):
-                raise InputError("A key is a text or a whole number.")
+                raise InputError("A key must be a text or a whole number.")
         return [column.cast(pa.string()) for column in columns]
 
     def source(self, memo: Memo) -> Records:
@@ -204,7 +204,7 @@ class LocalData:
         """
         if block.keys is None:
             if self.policy.disguised:
-                raise InputError("Disguising needs to know whose record it is: data.key in the settings.")
+                raise InputError("Disguised records need a key: name its column, data.key in the settings.")
             return fresh_draws(Keystream())
         keys = block.keys if rows is None else block.keys.take(pa.array(rows))
         release_pages()

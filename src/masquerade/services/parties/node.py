@@ -173,7 +173,7 @@ class Node(NodeServer):
     def _create(self, request: dict[str, Any]) -> dict[str, Any]:
         """Store a session that this node is to convene; storing the same text again changes nothing.
 
-        A session that has not produced a model may be replaced by a different text.
+        The text of a session that has no model yet and is not running may be replaced.
         """
         spec = say.decode(json.dumps(request.get("spec")).encode(), SessionSpec)
         if spec.convener != self.settings.name:
@@ -201,7 +201,7 @@ class Node(NodeServer):
         """Start a session or resume an interrupted one; a session that is done stays done."""
         name, wait = _session_name(request), request.get("wait", 0)
         if not isinstance(wait, int | float) or not 0 <= wait <= MOST_WAITED:
-            raise InputError(f"A session waits for parties between 0 and {MOST_WAITED:,} seconds.")
+            raise InputError(f"The time to wait for parties must be from 0 to {MOST_WAITED:,} seconds.")
         with self._guard:
             if self._require_session(name)["state"] != "done" and not self._is_running(name):
                 self._unwanted.discard(name)

@@ -185,7 +185,7 @@ def consent_text(spec: SessionSpec, values: dict[str, Any], file: str, settings:
         f"# Consent to session {spec.session!r} by {spec.protocol}, convened by {spec.convener}.",
         f"# Learnt, and nothing else: {goal}",
         *(f"# {line}" for line in _person_lines(spec, settings)),
-        f"# Put it below consents: in {file}",
+        f"# Put it below 'consents:' in {file}",
     ]
     return "\n".join(lines) + "\n" + yaml.safe_dump([values], sort_keys=False, allow_unicode=True)
 

@@ -224,7 +224,7 @@ class SessionParticipant:
         data = self.data
         if self.spec.linking == "keyed":
             if data.linking_key is None:
-                raise InputError("This party has no linking key: data.linking_key in the settings.")
+                raise InputError("This party has no linking key: set data.linking_key in the settings.")
             keys = data.keys()
             # derived from the session's text and epoch: pseudonyms of two sessions cannot be linked
             session = hashlib.sha256(bytes.fromhex(self.spec.digest) + self.epoch).digest()[:SESSION_SIZE]

@@ -259,7 +259,7 @@ class Party:
             pinned, policy, records = spec.policies.get(self.name), part.data.policy, part.data.digest
             if pinned is not None and pinned != policy.id:
                 raise PolicyMismatch(
-                    f"The session pins policy {pinned[:12]}…, this party disguises under {policy.id[:12]}…."
+                    f"The session pins policy {pinned[:12]}…, but this party's policy is {policy.id[:12]}…."
                 )
             if spec.linking is None:  # there is no `Arrange`: all parties have the same policy
                 spec.check(JointSchema({self.name: policy} if len(policy.schema) else {}))
@@ -464,7 +464,7 @@ def check_result(values: Mapping[str, Any], depth: int = 1) -> None:
         or not all(cell is None or isinstance(cell, str | int | float) for cell in cells)
         or not all(isinstance(it, dict) and depth > 0 for it in inner)
     ):
-        raise InputError("A result of statistics has a title, rows of numbers or texts, and notes.")
+        raise InputError("A result of statistics must have a title, rows of numbers or texts, and notes.")
     for it in inner:
         check_result(it, depth - 1)
 

@@ -490,7 +490,7 @@ def _relaxations(
 
 
 def _refusals(sides: Sequence[_Side]) -> Iterable[Relaxation]:
-    """Yield a relaxation for each condition that one party alone refuses and all others accept."""
+    """Yield relaxations of withheld variables, and of conditions in which one party is the strictest."""
     k = sorted(side.offer.least_records for side in sides)
     widths = [side.offer.most_variables for side in sides]
     for side in sides:

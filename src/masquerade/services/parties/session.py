@@ -250,11 +250,13 @@ class LinkErrorSettings(Strict):
         for margin in self.margins:
             cells = [*product(*(schema[name].categories for name in margin.of))]
             if len(cells) != len(margin.shares):
-                raise InputError(f"link_error: the margin of {', '.join(margin.of)} has {len(cells)} shares.")
+                raise InputError(
+                    f"link_error: the margin of {', '.join(margin.of)} needs {len(cells)} shares."
+                )
             if not set(margin.of) <= set(replaced) - {self.by}:
                 raise InputError(f"link_error: {', '.join(margin.of)} must be variables of {parties}.")
             if min(margin.shares) < 0 or abs(sum(margin.shares) - 1) > 1e-6:
-                raise InputError("link_error: the shares of a margin are at least 0 and have sum 1.")
+                raise InputError("link_error: the shares of a margin must be at least 0 and have sum 1.")
             keys = cells if len(margin.of) > 1 else [cell[0] for cell in cells]
             margins[margin.of] = dict(zip(keys, margin.shares, strict=True))
         return LinkCorrected(source, LinkError(by=self.by, **rates), replaced, margins)
@@ -265,7 +267,9 @@ class LinkErrorSettings(Strict):
         if not isinstance(stated, tuple):
             return stated
         if labels is None or len(labels) != len(stated):
-            raise InputError(f"link_error: {name} lists a value for each category of a variable, by.")
+            raise InputError(
+                f"link_error: a list in {name!r} needs one value for each category of the variable in 'by'."
+            )
         return dict(zip(labels, stated, strict=True))
 
 
@@ -344,13 +348,13 @@ class SessionSpec(SessionText):
         for party in unknown:
             yield f"link_error: {party!r} is not a party"
         if not named or not all(named) or any(len(set(parties)) < len(parties) for parties in named):
-            yield "link_error: other names a party, or several different parties, in each entry"
+            yield "link_error: in each entry, 'other' must name a party, or several different parties"
         if len({frozenset(parties) for parties in named}) < len(named):
             yield "link_error: two entries have the same parties"
         if {*self.parties} <= {party for parties in named for party in parties}:
-            yield "link_error: the values of one party must be right, and other names them all"
+            yield "link_error: one party must have right values, but 'other' names all parties"
         if kind.opens is not None or not self.learn.learner.at_once:
-            yield f"link_error corrects tables that are known in advance, and {self.learn.model} needs others"
+            yield f"link_error needs tables known in advance, but {self.learn.model} also needs others"
 
     @property
     def link_errors(self) -> tuple[LinkErrorSettings, ...]:
@@ -491,5 +495,7 @@ class JointSchema:
         names = [variable.name for variable in listed]
         for name in names:
             if names.count(name) > 1:
-                raise InputError(f"Variable {name!r} is at two parties; in this protocol one holds it.")
+                raise InputError(
+                    f"Two parties hold variable {name!r}; in this protocol only one may hold it."
+                )
         return Schema(listed)

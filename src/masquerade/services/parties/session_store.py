@@ -202,7 +202,7 @@ class SessionStore:
         exact : bool
             Whether results are exact.
         others : bool
-            Whether this node's settings file accepts other people than in earlier sessions.
+            Whether this node's settings file accepts that the people differ from those of earlier sessions.
 
         Raises
         ------
@@ -223,7 +223,7 @@ class SessionStore:
                 )
             if exact and earlier.get("exact") and not others:
                 reason = (
-                    f"Other people take part than in session {name!r}: the difference of exact results "
+                    f"The people are not the same as in session {name!r}: the difference of exact results "
                     "would reveal values of a few people. This node's file can agree to that (other_people "
                     "in its consent)."
                 )
@@ -232,8 +232,8 @@ class SessionStore:
         same = {"people": people, "exact": True} in seen
         if exact and not others and not same and self._ledger.doubted:
             raise self._restores.refusal(
-                "Exact results may be about other people than results since the backup, and their difference "
-                "would reveal values of a few people."
+                "Exact results may be about different people from results since the backup, and their "
+                "difference would reveal values of a few people."
             )
 
     def bind_people(self, session: str, people: str, exact: bool, *, others: bool) -> None:  # noqa: FBT001
@@ -312,7 +312,7 @@ class SessionStore:
             for entry in self._ledger.entries()
         ):
             raise self._restores.refusal(
-                "The backup knows no draws of its memo: reports of all people may be drawn a second time."
+                "The backup has no draws of its memo: reports of all people may be drawn a second time."
             )
         others = {
             entry.release.draw
@@ -321,9 +321,9 @@ class SessionStore:
         }
         if others - {draw}:
             raise RoundAborted(
-                "Reports under this party's policy were released before, by another memo: memo.json of "
-                "its state folder is lost or older. It must be restored; without it every person would be "
-                "disguised a second time, and only a new policy may do that.",
+                "Reports under this party's policy were drawn from another memo and released before: "
+                "memo.json in its state folder is lost or older. It must be restored; without it everyone "
+                "would be disguised a second time, which is allowed only under a new policy.",
                 spent=False,
             )
 
@@ -400,7 +400,7 @@ def _opened_before(session: str, most: int) -> QueryRefused:
     """Return the refusal of a further run, after `most` computations have opened a result."""
     reason = (
         f"Computations of session {session!r} have opened results here, {most} of at most {most}: another "
-        "run may reveal more. Name a new session, which is a further release. Unless its start is "
-        "drawn, this node's file can agree to more (openings in its consent)."
+        "run may reveal more. Name a new session, which is a further release. Unless each run draws its "
+        "start (draw_start), this node's file can agree to more (openings in its consent)."
     )
     return QueryRefused([Refusal("already_opened", reason)])

@@ -198,7 +198,7 @@ class SessionConsent(SessionText):
             if self.rules.rules().limits_models and kind.sends_columns:
                 raise ValueError(
                     "rules: least_dof, most_parameters and most_categories limit tables, and this session "
-                    "sends reports of columns, of which any table can be made"
+                    "sends reports of columns, from which any table can be counted"
                 )
         return self
 

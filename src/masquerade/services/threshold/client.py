@@ -221,7 +221,7 @@ class Submission:
         reply = self._to.exchange(RANDOMNESS, RequestBatch((request,)).encode(), place="evaluate")
         replies = RequestBatch.decode(reply).items
         if len(replies) != 1:
-            reason = "The randomness server did not give one reply to one request."
+            reason = "The randomness server did not send exactly one reply to the request."
             raise RoundAborted(reason, spent=True, culprits=(RANDOMNESS,))
         report = client.report(replies[0], self._sensitive)
         assert self._record is not None  # noqa: S101  (saved above)
@@ -232,7 +232,7 @@ class Submission:
         record = self._record
         if record is None or not record.report:
             raise InputError("There is no report before the evaluation: ask first.")
-        # a member of the class could open the report, and the collector recognise it: only the tag is kept
+        # only the tag is kept: class members could open the report, and the collector could recognise it
         left = keep_tag(ReportLayout.of(Notice.decode(record.notice)), record.report)
         if record.delivered:
             if record.report != left:  # stored by an earlier version

@@ -278,8 +278,8 @@ def _service_guarantee(terms: ThresholdTerms, form: Form) -> Guarantee:
         assumptions=(
             *protocol.assumptions,
             (
-                "the enrolment office makes sure who asks, gives nobody a second credential, uses none "
-                "itself and does not collude with the collector: with c credentials they open c classes of "
+                "the enrolment office verifies who asks, gives nobody a second credential, uses none itself "
+                "and does not collude with the collector: with c credentials they could open c classes of "
                 f"fewer than {terms.k}"
             ),
             (

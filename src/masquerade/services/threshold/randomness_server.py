@@ -96,7 +96,7 @@ class RandomnessService(CollectServer):
             if self._ledger.epochs():
                 self.log.warning("new secret of credentials: the office must enrol all people again")
         if len(secret) != KEY_SIZE:
-            raise FileError(f"{file}: is not {what}. Without it, the office enrols all people again.")
+            raise FileError(f"{file}: is not {what}. Without it, the office must enrol all people again.")
         return secret
 
     def _sealed_keys(self) -> SealedKeys | None:

@@ -1,8 +1,8 @@
-"""The collector of a survey: it stores the reports that pages drew, and never sees an answer.
+"""The collector of a survey: it stores the reports that pages drew, not the answers that they disguise.
 
-`collector` serves pages and the fieldwork team. `store` keeps reports and invitations apart, where `settings`
-say. `export` writes the reports to a file, `figures` computes estimates, and `batches` and `publication`
-decide what is shown while the survey is open. `example` writes a complete survey.
+`collector` serves pages and the fieldwork team. `store` keeps reports and invitations apart, in the places
+that `settings` name. `export` writes the reports to a file, `figures` computes estimates, and `batches` and
+`publication` decide what is shown while the survey is open. `example` writes a complete survey.
 
 The collector learns the reports, and the policy and the mode (the source of randomness) of each report.
 Invitations are exchanged for blind tokens (RFC 9497): the collector knows who was invited and who requested a

@@ -75,8 +75,8 @@ class SurveyCollector:
         issuer = self.survey.spec.issuer
         if (None if self.key is None else self.key.public.encode().hex()) != issuer:
             raise InputError(
-                "token_key and the survey's 'issuer' do not match. Give both for one key, or neither: then "
-                "anyone can answer."
+                "token_key and the survey's 'issuer' do not match. Give both, of the same key; or give "
+                "neither, and anyone can answer."
             )
         self._size = body_size(self.survey)
         self._longest = {it.name: it.longest for it in self.survey.free_texts}

@@ -100,8 +100,8 @@ def count_quotas(
 ) -> list[int | None]:
     """Return the published count of each quota, None if it may not be shown.
 
-    With `code` 1, which decides about refusals, only the cell of reports that the quota counts must be
-    publishable. A count that is shown needs both cells: subtracting it from the total reveals the other cell.
+    With `code` 1, which decides about refusals, it is enough that the cell of reports that the
+    quota counts may be shown. A count that is shown needs both cells, since the total reveals the other cell.
     """
     if quotas is None:
         return []

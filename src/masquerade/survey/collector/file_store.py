@@ -286,7 +286,7 @@ class FileInvitations(_SurveyFile):
         """Exchange one of a link's invitations for an element, or find the earlier exchange for this element.
 
         Returns None if the invitations are unknown, and False if all were used for other elements. The
-        invitation is chosen by chance: used in sequence, invitations would show the order of arrival.
+        invitation is chosen at random: used in sequence, invitations would show the order of arrival.
         """
         holes = ", ".join("?" * len(names))
         with self.overwriting():

@@ -61,7 +61,7 @@ class QuotaSettings(common.Strict):
     variable: str
     """A column of the reports."""
     answer: bool | int | str
-    """One of its categories. Of a disguised variable it is the category that was drawn."""
+    """One of its categories. For a disguised variable, it is the category that was drawn."""
     most: int = Field(ge=1)
     """The number of reports to accept; those that wait for a batch are accepted in addition."""
 

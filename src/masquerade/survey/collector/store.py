@@ -219,9 +219,10 @@ class SurveyStore:
     Raises
     ------
     FileError
-        If a place cannot be read or written.
+        If a place cannot be read or written, or a server keeps the order of arrival in a way that is not
+        accepted.
     InputError
-        If a server keeps the order of arrival in a way that is not accepted.
+        If the packages for PostgreSQL are not installed.
     """
 
     def __init__(

@@ -304,7 +304,7 @@ def _dealing(
         for one in blocks
     }
     if set(channels) != {str(size) for size in needed}:
-        raise _bad("not every block has its channel")
+        raise _bad("the channels do not match the blocks")
     return tuple(blocks), {size: DeviceChannel.of(channels[str(size)], size, size) for size in sorted(needed)}
 
 

@@ -1,4 +1,4 @@
-"""Survey files and questionnaires of other programs: SurveyJS, XLSForm."""
+"""Survey files and questionnaires of other programs: SurveyJS, XLSForm, LimeSurvey."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

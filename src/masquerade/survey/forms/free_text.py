@@ -30,7 +30,7 @@ OTHER_KEYS: Final = ("items", "answers", "number", "date", "ticked", "not_asked"
 
 @dataclass(frozen=True)
 class FreeText:
-    """A question in free text, with its texts in every language; `shown` lists the codes of conditions."""
+    """A question in free text, with its texts in every language; `shown` as in `SurveyQuestion`."""
 
     name: str
     text: Mapping[str, str]
@@ -127,10 +127,10 @@ def parse_texts(values: object, longest: Mapping[str, int]) -> dict[str, str]:
     if values is None:
         return {}
     if not isinstance(values, dict) or not values.keys() <= longest.keys():
-        raise InputError("'texts' contains only texts of questions that ask for one.")
+        raise InputError("'texts' may contain only texts for questions in free text.")
     for name, text in values.items():
         if not isinstance(text, str) or not 1 <= len(text) <= longest[name]:
-            raise InputError(f"'texts': {name!r} has 1 to {longest[name]:,} characters.")
+            raise InputError(f"'texts': {name!r} must have 1 to {longest[name]:,} characters.")
         if any((ord(it) < 32 and it != "\n") or 0xD800 <= ord(it) < 0xE000 for it in text):
             raise InputError(f"'texts': {name!r} contains characters that are not text.")
     return dict(values)

@@ -351,9 +351,9 @@ def plain_text(html: str) -> str:
 
 
 def _skip_tag(html: str, start: int, parts: list[str]) -> int:
-    """Return the index after a tag, comment, script or style; a sign that starts none of them is text.
+    """Return the index after a tag, comment, script or style; any other "<" is text.
 
-    The standard library's parser takes time that grows with the square of hostile markup, or fails on it.
+    The standard library's parser takes quadratic time on hostile markup, or fails on it.
     """
     if html.startswith("<!--", start):
         end = html.find("-->", start)

@@ -1,7 +1,8 @@
 """Questionnaires of other programs, converted to a first version of a survey and its policy.
 
-`xlsform` and `surveyjs` read the files. Questions that a page cannot ask, and conditions that are not simple,
-are listed in `left_out`: nothing is dropped silently, and nothing is guessed. An error lists all problems.
+`xlsform`, `surveyjs` and `limesurvey` read the files. Questions that a page cannot ask, and conditions that
+are not simple, are listed in `left_out`: nothing is dropped silently, and nothing is guessed. An error lists
+all problems.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def _layout(values: Any, survey: Survey) -> tuple[tuple[_Column, ...], str, str 
     ):
         raise InputError("is not the layout of a package.")
     if values.get("policy") != policy.id:
-        raise InputError("is of a different policy.")
+        raise InputError("belongs to a different policy.")
     listed = values.get("columns")
     if not isinstance(listed, list) or len(listed) > MOST_COLUMNS:
         raise InputError("columns: must be a list.")
@@ -182,5 +182,5 @@ def _column(values: Any, place: int, survey: Survey) -> _Column:
         if not valid or not all(
             type(one) is int and 0 <= one < size for one, size in zip(drawn, sizes, strict=True)
         ):
-            raise InputError(f"{where}.codes: a code is not a code of its report.")
+            raise InputError(f"{where}.codes: each value must have one valid code for each report.")
     return _Column(name, tuple(reports), {text: tuple(drawn) for text, drawn in codes.items()})

@@ -109,7 +109,7 @@ def say_views(survey: Survey, language: str) -> list[View]:
 
 
 def say_clear(survey: Survey, language: str) -> list[str]:
-    """Return the texts of all questions sent in clear; of a number or date, that only its group is sent."""
+    """Return the texts of all questions sent in clear, with a note if only the group of a number is sent."""
     groups = {
         it.text[language]: it.answers[language][it.number.codes[0]]
         for it in survey.questions
@@ -126,7 +126,7 @@ def say_percent(words: dict[str, str], number: str) -> str:
 
 
 def say_cases(words: dict[str, str], number: str, like: str | None = None) -> str:
-    """Format a percentage as cases of 100, or of as many more as its decimals, or those of `like`, need.
+    """Format a percentage as cases of 100, or of more if its decimals (or those of `like`) need it.
 
     >>> words = {"cases": "{k} of {m} cases", "thousands": ","}
     >>> say_cases(words, "50"), say_cases(words, "5", like="99.99")

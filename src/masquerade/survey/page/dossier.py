@@ -36,7 +36,7 @@ from masquerade.survey.page.page import build
 from masquerade.survey.page.script_text import asset
 
 BELIEFS: Final = (Fraction(1, 100), Fraction(5, 100), Fraction(10, 100), Fraction(1, 2), Fraction(9, 10))
-BATCH: Final = 10  # reports by which the team's numbers change at least, unless the settings state more
+BATCH: Final = 10  # least number of reports by which the team's numbers change, by default
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def dossier_words(language: str) -> dict[str, str]:
 
 
 def _risks(survey: Survey, words: dict[str, str]) -> list[tuple[str, str]]:
-    """Return prior beliefs, and their bounds after everything that is sent was seen."""
+    """Return prior beliefs, and their bounds after a reader has seen everything that is sent."""
     rows = []
     for before in BELIEFS:
         after = percent_after(survey.record_gamma, before)

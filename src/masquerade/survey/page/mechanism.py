@@ -131,8 +131,8 @@ def panel_draws(key: bytes) -> Draws:
 def vectors(channel: Channel, name: str, words: int, most_rows: int | None = None) -> list[dict[str, Any]]:
     """Return test vectors for rows of a channel: words and the reports that they give.
 
-    They contain the ends of all intervals, and `words` others that SHA-256 derives from the name, so that the
-    same file is made everywhere.
+    They contain the ends of all intervals, and `words` further words that SHA-256 derives from the name, so
+    that the file is the same everywhere.
     """
     rows = []
     table = channel.draw_table

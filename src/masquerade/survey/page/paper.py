@@ -166,7 +166,7 @@ def ranges(weights: list[tuple[str, int]], total: int, words: int) -> list[tuple
 
 
 def _dice(total: int) -> int:
-    """Return the smallest number of dice that seldom need a second roll; 0 if it would be too many."""
+    """Return the fewest dice that seldom need a second roll, else the fewest that suffice; 0 if none do."""
     enough = [k for k in range(1, MOST_DICE + 1) if 6**k >= total]
     return next((k for k in enough if 6 * (6**k % total) <= 6**k), enough[0] if enough else 0)
 

@@ -68,7 +68,7 @@ def test_a_summary_can_be_read(tmp_path):
     assert summary(entries).split("\n") == [
         f"One person: {describe_gamma(Fraction(9, 2))}",
         "miner: a belief about a person can have shifted by γ = 4.5 (ε = 1.50) in all.",
-        "- region, smoker: γ = 4.5 (ε = 1.50), 2 releases, 1 of them the same again.",
+        "- region, smoker: γ = 4.5 (ε = 1.50), 2 releases, 1 of them repeated.",
         "helper: a belief about a person can have shifted by γ = 1 (ε = 0) in all.",
         "- no variable: γ = 1 (ε = 0), 1 release.",
     ]

@@ -77,7 +77,7 @@ def test_terms_are_promised_once(tmp_path):
     with mq.NoiseLedger(tmp_path / "budget") as ledger:
         assert ledger.terms is None
         ledger.promise(mq.NoiseTerms(1, 3))
-        with pytest.raises(InputError, match="has its terms already"):
+        with pytest.raises(InputError, match="already has its terms"):
             ledger.promise(mq.NoiseTerms(2, 3))
         assert ledger.terms == mq.NoiseTerms(1, 3)
         source(ledger).answer([FIRST])

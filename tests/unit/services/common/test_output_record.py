@@ -136,7 +136,7 @@ def test_a_process_that_ends_after_the_line_of_a_decision_has_decided(record, mo
             accept(record, 1)
     assert json.loads((record.folder / "0001.json").read_text())["decision"] is None
     assert record.add([MOST_OF_A], ACRO)[0]["status"] == "fail"
-    with pytest.raises(InputError, match="was decided before"):
+    with pytest.raises(InputError, match="already has a decision"):
         record.decide(1, accept=False, by="officer", reason="second thoughts")
 
 

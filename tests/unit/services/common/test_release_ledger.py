@@ -178,7 +178,7 @@ def test_a_missing_end_shows_by_the_head(tmp_path, left):
     lines = written(path, notes=notes)
     assert end(notes).number == 5
     path.write_bytes(b"".join(lines[:left]))
-    assert f"line {left + 1} is missing: the ledger was shortened, 5 releases" in refused(path, notes)
+    assert f"line {left + 1} is missing: the ledger was shortened, since 5 releases" in refused(path, notes)
     path.write_bytes(b"".join(lines)[:-10])  # within the last line
     assert "line 5 is missing" in refused(path, notes)
 

@@ -272,7 +272,7 @@ def test_beyond_its_room_a_reply_goes_but_not_that_it_was_given(folder):
         replies.keep("a", "4", "p", "d", 200, b"")
         assert [_given(replies, "a", str(i)) for i in range(5)] == ["none", "spent", "kept", "kept", "kept"]
         assert _given(replies, "b", "first") == "kept"  # nobody else's requests pushed it out
-        with pytest.raises(InputError, match="cannot be kept"):
+        with pytest.raises(InputError, match="cannot be stored"):
             replies.keep("a", "5", "p", "d", 200, b"x" * 101)
 
 

@@ -333,9 +333,9 @@ class SessionKind(ABC):
         if not self.answers_tables:
             return f"a session of {self.name} answers no tables of counts"
         if not self.rules_kept:
-            return f"nobody could keep them in a session of {self.name}: {self.rules_unkept}"
+            return f"no party can enforce them in a session of {self.name}: {self.rules_unkept}"
         if self.hides and not text.open_counts:
-            return "no counts open in this session, open_counts names none"
+            return "no counts are opened in this session, since open_counts names none"
         return None
 
     def problems(self, spec: SessionSpec) -> Iterator[str]:
@@ -413,7 +413,7 @@ class SessionKind(ABC):
             disguised = [party for party, policy in joint.policies.items() if policy.disguised]
             if disguised or spec.noise is not None:
                 whose = f"party {disguised[0]!r} disguises its values" if disguised else "noise is added here"
-                yield f"EM on missing answers needs exact counts, and {whose}."
+                yield f"EM on missing answers needs exact counts, but {whose}."
         if self.convener is Convener.ONE_OF_TWO:
             for party in spec.parties:
                 if party not in joint.policies:
@@ -480,7 +480,9 @@ class SessionKind(ABC):
 
     def learner(self, part: SessionParticipant) -> LocalLearner:  # noqa: ARG002
         """Return the object that learns a party's own nodes, in session types without a miner."""
-        raise InputError("Parties learn for themselves without a miner, once a session is arranged.")
+        raise InputError(
+            "Only parties without a miner learn their own nodes, and only after the session is arranged."
+        )
 
     def helper(self, part: SessionParticipant) -> Player:
         """Return the object that answers at the helper, in session types that have a helper."""

@@ -186,7 +186,7 @@ def count_records(run: Coordinator) -> int:
     """Return the number of records; raise InputError if it is 0 or too large for shares of counts."""
     n = run.records or 0
     if not 0 < n < MOST_RECORDS:
-        raise InputError(f"Hidden counts are of at least one and fewer than {MOST_RECORDS:,} records.")
+        raise InputError(f"Hidden counts need at least one record, and fewer than {MOST_RECORDS:,}.")
     return n
 
 

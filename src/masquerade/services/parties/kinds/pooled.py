@@ -168,7 +168,7 @@ class PooledCounts(SessionKind):
         """Yield problems: disguised variables where noise is added, and parties without needed variables."""
         yield from super().faults(spec, joint)
         if spec.noise is not None and any(policy.disguised for policy in joint.policies.values()):
-            yield "Noise is added to counts of clear records, and a policy disguises variables."
+            yield "Noise can be added only to counts of clear records, but a policy disguises variables."
         for party in spec.parties:
             if joint.policies and party not in joint.policies and len(joint.policies) > 1:
                 yield f"Party {party!r} brings none of the variables to learn: {self.why}."

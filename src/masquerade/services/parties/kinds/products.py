@@ -83,8 +83,8 @@ class HelpedCounts(SessionKind):
     partition = Partition.COLUMNS
     helped = True
     rules_kept = (
-        "each party whose variables a product has sees them all, and gives no share of one it refuses; "
-        "masked columns are signed under the names of their variables"
+        "each party sees all variables of a product that uses its own, and gives no share of a product that "
+        "it refuses; masked columns are signed under the names of their variables"
     )
     roles = (_ProductsRole(),)
 
@@ -96,9 +96,9 @@ class HelpedCounts(SessionKind):
         """
         if text.convener in text.parties:
             return (
-                f"nobody could keep them where a party convenes {self.name}: its own columns are masked, and "
-                "with powers of two in one of them it reads others' records off the sum it asks for; let a "
-                "node outside convene"
+                f"no party can enforce them if a party convenes {self.name}: its own columns are masked, "
+                "and with powers of two in one of them, it could read others' records from a single sum; let "
+                "a node outside convene"
             )
         return super().rules_problem(text)
 

@@ -52,8 +52,8 @@ class ProjectedCounts(SessionKind):
     partition = Partition.COLUMNS
     convener = Convener.OUTSIDER
     rules_kept = (
-        "each owner sees all variables of a question, and turns nothing for one it refuses; columns of two "
-        "questions are turned differently"
+        "each owner sees all variables of a question, and rotates nothing for a question that it refuses; "
+        "each question has its own rotation"
     )
     roles = (_OwnerRole(),)
 

@@ -137,7 +137,7 @@ class LocalNodes:
             site = LearningSite(self._site, others, room=part.room)
             self._view = site.source(members("cells"), family)
         if not isinstance(self._view, Records):
-            raise InputError("Tables are counted in memory.")
+            raise InputError("Tables can be counted only from columns in memory.")
         return {"counts": count_reports(self._view, tables)}
 
     def learn(self, message: Learn, members: Callable[[str], Transport]) -> tuple[dict[str, Any], Outflow]:
@@ -196,8 +196,8 @@ class CrossParentsRole(CellsRole):
             seen = received.union(part.require_joint_schema().owners.get(peer, ()))
             if consent.rules.shows(names, seen):
                 raise part.spec.refusal(
-                    f"{peer!r} could combine reports of {', '.join(names)} with variables with which they "
-                    "must stay undetermined"
+                    f"{peer!r} could combine reports of {', '.join(names)} with other variables, and their "
+                    "combination must stay undetermined"
                 )
 
 
@@ -211,8 +211,8 @@ class WithoutMiner(SessionKind):
     roles = (CrossParentsRole(),)
     results_text: ClassVar[str] = BESIDE
     rules_kept = (
-        "each party refuses what it would count itself, and sends no reports to a party that could "
-        "combine them into what must stay undetermined"
+        "each party refuses to count what must stay undetermined, and sends no reports to a party that "
+        "could combine them into that"
     )
     em: ClassVar[tuple[str, ...]] = ("em",)  # no party has columns of all variables
     answers_tables = True  # in reply to the message `Learn`, which does not belong to a role
