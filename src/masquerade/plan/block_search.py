@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.plan.variance import component_norms
+from masquerade.plan.variance import component_norms, single_variances
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -290,3 +290,9 @@ class ListedDeal:
                 weight = chance * squares[number] / information
                 total += weight**2 * (freedom / (joint * squares[number]) - norm) / chance
         return total
+
+    def largest_variance(self, name: str, shares: Floats) -> float:
+        """Return the largest variance of a variable's categories for one record, see `single_variances`."""
+        squares = self._squared_scales
+        holding = [(chance, squares[number] ** 0.5) for number, chance in self.holding([name]).items()]
+        return float(single_variances(holding, shares).max())

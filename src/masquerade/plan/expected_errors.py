@@ -26,8 +26,8 @@ class ExpectedError:
     """The expected error of a table's cells.
 
     `variance` is the variance of a cell's share for one record, averaged over the cells. `worst` is the
-    largest over the cells; if all variables are dealt in the same blocks, it is the average. Divide by n. An
-    infinite variance means that the table cannot be estimated.
+    largest over the cells; for several variables that are dealt in the same blocks, it is the average. Divide
+    by n. An infinite variance means that the table cannot be estimated.
 
     >>> plan = mq.plan({"smoker": ["yes", "no"]}, privacy=1.5, n=3000, queries="singles")
     >>> [expected] = plan.errors
@@ -119,10 +119,15 @@ class _KnownErrors:
         return self._deals[group.names]
 
     def _sum_dealt(self, deal: BlockDeal | ListedDeal, table: Table) -> tuple[int, float, float]:
-        """Return cells and mean variance, twice, of a table whose variables are dealt in the same blocks."""
+        """Return cells, mean and largest variance of a table whose variables are dealt in the same blocks.
+
+        For several variables the mean is returned for the largest variance, too.
+        """
         cells = math.prod(self.policy.schema.shape(table))
         mean = deal.variance(table, self.shares) / cells
-        return cells, mean, mean
+        if len(table) > 1 or math.isinf(mean):
+            return cells, mean, mean
+        return cells, mean, deal.largest_variance(table[0], self.shares[table[0]])
 
     def _kind(self, names: tuple[str, ...]) -> int:
         """Return the number of the moments of variables of one group; equal moments have the same number."""

@@ -73,6 +73,33 @@ def _subsets(size: int) -> tuple[tuple[int, ...], ...]:
     return tuple(chain.from_iterable(combinations(range(size), width) for width in range(1, size + 1)))
 
 
+def single_variances(holding: Sequence[tuple[float, float]], shares: Floats) -> Floats:
+    """Return the variance for one record of each category's estimated share, of a variable dealt in blocks.
+
+    Parameters
+    ----------
+    holding : sequence of (float, float)
+        Probability and scale a of the blocks that contain the variable.
+    shares : array
+        Shares θ of its K categories.
+
+    Returns
+    -------
+    array
+
+    Notes
+    -----
+    Formula: Σ_i w_i² λ_i (1 − λ_i) / (a_i² q_i), where λ_i = a_i θ + (1 − a_i)/K is the share of a category
+    in the reports of blocks i, q_i is their probability, and w_i ∝ q_i a_i² weights their estimates.
+    """
+    information = sum(chance * scale**2 for chance, scale in holding)
+    total = np.zeros(len(shares))
+    for chance, scale in holding:
+        reported = scale * shares + (1 - scale) / len(shares)
+        total += (chance * scale / information) ** 2 * reported * (1 - reported) / chance
+    return total
+
+
 @dataclass(frozen=True)
 class BlockDeal:
     """Class response: each record gets k variables (probability `cells`) or differences of k + 1 binary ones.
@@ -104,6 +131,10 @@ class BlockDeal:
                 weight = chance * scale**2 / information
                 total += weight**2 * (freedom / (joint * scale**2) - norm) / chance
         return total
+
+    def largest_variance(self, name: str, shares: Floats) -> float:
+        """Return the largest variance of a variable's categories for one record, see `single_variances`."""
+        return float(single_variances(list(self._holding([name])), shares).max())
 
     def chance(self, table: Sequence[str]) -> float:
         """Return the probability that a record is dealt a block of cells with all of these variables."""
