@@ -56,7 +56,7 @@ class JunctionTree:
         self.cells = [prod(self.sizes[name] for name in one.names) for one in self.cliques]
         if sum(self.cells) > MOST_CELLS:
             raise InputError(
-                f"The network is too wide for its exact likelihood: {sum(self.cells):,} cells a record, "
+                f"The network is too wide for its exact likelihood: {sum(self.cells):,} cells per record, "
                 f"of at most {MOST_CELLS:,}. Allow fewer parents, or use method='counts'."
             )
 

@@ -2,7 +2,8 @@
 
 Counts estimated from disguised records vary more than counts of clear records, and every score mistakes that
 extra variation for dependence. `Likelihood` scores the reports themselves instead, given their channels.
-`DesignEffect` and the papers' `Constant` and `Eta` score estimated counts, and penalise links for the noise.
+`DesignEffect`, and `Constant` and `Eta` of Ma (2006), score estimated counts, and penalise links for the
+noise.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ class Uncorrected:
 
 @dataclass(frozen=True, slots=True)
 class Constant(Uncorrected):
-    """The papers' rule for BIC: the penalty times a constant C* for all links.
+    """Rule of Ma (2006) for BIC: the penalty times a constant C* for all links.
 
     Parameters
     ----------
@@ -238,7 +239,7 @@ class Constant(Uncorrected):
 
 @dataclass(frozen=True, slots=True)
 class Eta(Uncorrected):
-    """The papers' rule for Bayesian scores: a link must raise the log score S by more than (1 − η)·|S|.
+    """Rule of Ma (2006) for Bayesian scores: a link must raise the log score S by more than (1 − η)·|S|.
 
     The papers print η·P_new > P_old, which is meaningful for logarithms only in this form.
 

@@ -41,7 +41,7 @@ FEWEST_DRAWS = (1, 4)  # least number of draws of the truth of each record, for 
 STEPS = 4  # EM steps for every structure
 LENGTHENING, LONGEST = 1.5, 5.0  # factor by which an EM step is lengthened after a success, and its maximum
 MOST_ROUNDS = 12  # largest number of rounds of changes of links
-TRIED_ALONE = 3  # changes that are tried one by one after all together lowered the BIC
+TRIED_ALONE = 3  # changes that are tried one by one if all of them together lower the BIC
 LEAST_CHANCE = 1e-9
 LEAST_GAIN = 0.1  # least gain of the BIC; structures that differ by less are ties, won by the earlier one
 MOST_WORK = 1 << 28  # distinct records times cells of all cliques: about 3 s for one pass
@@ -123,7 +123,7 @@ class StructuralEM:
         return FittedStructure(dict(structure), current, likelihood, bic, counts)
 
     def draw(self, fitted: FittedStructure, purpose: int) -> CompletedRecords:
-        """Return records drawn from their posterior distribution, fewer times if there are more of them.
+        """Return draws of all records from their posterior distribution; the more records, the fewer draws.
 
         `purpose` is 0 for a search over structures, and 1 to judge changes of links.
         """
@@ -256,7 +256,7 @@ def _separate_reports(reports: ReportFactors, most: float) -> ReportFactors:
 
 
 def _lengthen(before: Floats, after: Floats, length: float) -> Floats:
-    """Return probabilities beyond those after a step, `length` times as far in their logarithms."""
+    """Return the probabilities after a step that is `length` times as long, in logarithms."""
     if length == 1:
         return after
     logs = np.log(after) + (length - 1) * np.log(after / before)
@@ -272,7 +272,7 @@ def polish(
     seed: int = 0,
     progress: Callable[[int, int], object] | None = None,
 ) -> tuple[FittedStructure, FittedStructure]:
-    """Improve a structure by structural EM; return it and the start, each with the BIC of the reports.
+    """Improve a structure by structural EM; return the result and the start, with the BIC of the reports.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ def polish(
     seed : int, default 0
         Seed of the draws.
     progress : callable, optional
-        Called with the number of steps done and of all steps.
+        Called with the number of steps done and the total number of steps.
 
     Returns
     -------

@@ -264,7 +264,7 @@ def structure(
     forbidden : iterable of (str, str), optional
         Links that must be absent.
     tabu : int, default 10
-        Number of moves without a gain after which hill climbing stops. The last `tabu` structures are not
+        Number of consecutive moves without a gain that hill climbing tolerates. The last `tabu` structures are not
         revisited.
     restarts : int, default 0
         Number of restarts of hill climbing, each from a randomly changed copy of the best structure.

@@ -14,8 +14,8 @@ from masquerade.learn.networks.graph import Family, StructureRules
 
 MOST_CANDIDATES = 9  # candidate parents of a variable, its present neighbours among them
 FEWEST_NEW = 4  # least number of candidates that are not neighbours
-MOST_GROWN = 24  # variables that are tried as further parents, those with the largest gains alone
-GROWN_FROM = 2  # best single parents from which a family is grown, besides the empty one
+MOST_GROWN = 24  # variables tried as further parents: those with the largest gains as single parents
+GROWN_FROM = 2  # a family is grown from no parent, and from each of the best single parents
 TRIES = 20  # changes of the best order, after each of which the search descends again
 KICKS = 4  # variables that are moved in such a change
 LEAST_GAIN = 1e-6
@@ -105,7 +105,7 @@ class OrderSearch:
         return sorted(chosen)
 
     def _grow(self, x: int, family: Family, among: Sequence[int]) -> Family:
-        """Return a family to which the best parents were added until none gains."""
+        """Add the best parents to a family until none raises its score, and return it."""
         while len(family) < self.rules.limit:
             grown = [tuple(sorted((*family, z))) for z in among if z not in family]
             best = max(grown, key=lambda one: self.score(x, one), default=family)
@@ -115,7 +115,7 @@ class OrderSearch:
         return family
 
     def _families(self, x: int, candidates: Sequence[int]) -> list[ScoredFamily]:
-        """Return the families of a variable, the best first, without those that a part of them beats."""
+        """Return the families of a variable, the best first, except families with a better subset."""
         most: dict[Family, float] = {}
         found = []
         required = set(self.required[x])
