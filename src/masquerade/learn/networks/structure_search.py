@@ -256,16 +256,16 @@ def structure(
     score : {"bic", "aic", "k2", "bdeu"} or Score
         Score of a structure.
     correction : Correction or str
-        How gains account for noise: `Likelihood()` (the default), `DesignEffect()`, the papers' `Constant(c)`
-        and `Eta(η)`, or `Uncorrected()`; or as in the command: "likelihood", "design-effect", "constant:4",
+        How gains account for noise: `Likelihood()` (the default), `DesignEffect()`, `Constant(c)` and
+        `Eta(η)` of Ma (2006), or `Uncorrected()`; or as in the command: "likelihood", "design-effect", "constant:4",
         "eta:0.99", "none".
     required : iterable of (str, str), optional
         Links (parent, child) that must be present.
     forbidden : iterable of (str, str), optional
         Links that must be absent.
     tabu : int, default 10
-        Number of consecutive moves without a gain that hill climbing tolerates. The last `tabu` structures are not
-        revisited.
+        Number of consecutive moves without a gain that hill climbing tolerates. The last `tabu` structures
+        are not revisited.
     restarts : int, default 0
         Number of restarts of hill climbing, each from a randomly changed copy of the best structure.
     seed : int, default 0
