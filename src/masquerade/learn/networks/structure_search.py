@@ -257,8 +257,8 @@ def structure(
         Score of a structure.
     correction : Correction or str
         How gains account for noise: `Likelihood()` (the default), `DesignEffect()`, `Constant(c)` and
-        `Eta(η)` of Ma (2006), or `Uncorrected()`; or as in the command: "likelihood", "design-effect", "constant:4",
-        "eta:0.99", "none".
+        `Eta(η)` of Ma (2006), or `Uncorrected()`; or as in the command: "likelihood", "design-effect",
+        "constant:4", "eta:0.99", "none".
     required : iterable of (str, str), optional
         Links (parent, child) that must be present.
     forbidden : iterable of (str, str), optional
