@@ -186,7 +186,7 @@ def test_k_anonymity_in_both_formulations():
         (("users", "--data", "nowhere.csv"), "nowhere.csv"),
         (("k-anonymity", "--formulation", 2, "--mode", "faithful"), "--mode is for formulation 1."),
         (("k-anonymity", "--accept-cost"), "--accept-cost is for formulation 2."),
-        (("k-anonymity", "--formulation", 2, "--n", 301), "More than 300 are refused unless"),
+        (("k-anonymity", "--formulation", 2, "--n", 301), "More than 300 people are refused unless"),
         (("k-anonymity", "--mode", "faithful", "--k", 500, "--n", 100), "k = 500 needs at least 500 people."),
         (("k-anonymity", "--k", 500, "--n", 100), "k = 500 needs at least 500 people."),
         (("k-anonymity", "--k", 5, "--n", 4, "--formulation", 2), "k = 5 needs at least 5 people."),

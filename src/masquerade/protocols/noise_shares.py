@@ -66,7 +66,7 @@ class NoiseShares:
         return sum(entry["tables"] for entry in self._entries() if entry["scope"] == self._scope.hex())
 
     def refusal(self, queries: Sequence[Query]) -> Refusal | None:
-        """Return the reason not to answer queries; it depends on the queries alone."""
+        """Return the reason not to answer queries, if any; it does not depend on the counts."""
         return self._refusal(count_tables(queries))
 
     def draw(self, name: bytes, queries: Sequence[Query], schema: Schema) -> Words:

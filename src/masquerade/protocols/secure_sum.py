@@ -75,11 +75,12 @@ class PoolingParty(Member):
     """A party that counts its own records and answers with masked cells.
 
     It learns nothing. `source` is any `Tally` with exact counts: of its clear records, or of the reports
-    under `policy`; the sum is corrected once. `peers` are the identities of the other parties, known in
-    advance; `roster` lists the required parties. `variables` are those the party consents to; None means all.
-    `earlier` are rosters of other sums about the same records: a roster that differs by fewer than three
-    parties is refused, because the difference of two sums would be the counts of those few. `noise` adds this
-    party's shares of noise; the pool must then have exactly the agreed contributors.
+    under `policy`, whose channels are inverted once, on the sum. `peers` are the identities of the other
+    parties, known in advance; `roster` lists the required parties. `variables` are the variables that the
+    party consents to; None means all. `earlier` are rosters of other sums about the same records: a roster
+    that differs by fewer than three parties is refused, because the difference of two sums would be the
+    counts of those few. `noise` adds this party's shares of noise; the pool must then have exactly the agreed
+    number of contributors.
     """
 
     def __init__(

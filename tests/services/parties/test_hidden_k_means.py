@@ -216,7 +216,7 @@ def test_cells_that_nobody_or_two_have_end_a_session_before_anything_is_computed
     with deployed(tmp_path, replace(plan, frames=fewer)) as deployment:
         status = deployment.run()
         assert status["state"] == "interrupted"
-        assert "Of 2 people nobody has 'length'" in status["reason"]
+        assert "No owner has 'length' of 2 people" in status["reason"]
         assert not any(item.kind == MASKED for item in deployment.ledger("south"))
 
 

@@ -121,8 +121,8 @@ def is_bit(question: Question) -> bool:
 def counts_of(question: Question, sizes: Sizes) -> int:
     """Return the number of frequencies that are mined for a question.
 
-    A user who does not meet the conditions is counted in one further cell, so that every answer is one-hot; a
-    single cell needs none.
+    A user who does not meet the conditions is counted in one further cell, so that every answer is one-hot. A
+    question with a single cell needs no further cell.
     """
     return question.cells(sizes) + (bool(question.conditions) and not is_bit(question))
 
@@ -149,7 +149,7 @@ def spans_of(questions: Sequence[Question], sizes: Sizes) -> tuple[Span, ...]:
 
 
 def validity(spans: Sequence[Span], ballots: Sequence[proofs.Ballot]) -> proofs.Statement:
-    """Return the statement that a vote is valid: every bit is 0 or 1, and every table has one cell."""
+    """Return the statement that a vote is valid: every bit is 0 or 1, and every table has a single 1."""
     parts: list[proofs.Part] = []
     for alone, start, end in spans:
         parts += proofs.valid_bit(ballots[start]) if alone else proofs.one_hot(ballots[start:end])

@@ -23,8 +23,8 @@ def frequency_guarantee(
 
     The miner learns every requested count exactly, and nothing else as long as two users of every roster are
     honest. The miner chooses the roster, with at least the minimum of users, so the bound depends on the
-    number of colluders and not on the number of users counted. If users left between
-    two rosters, at least the minimum of users left, so the same bound holds for differences of counts.
+    number of colluders and not on the number of users counted. If users left between two rosters, at least
+    the minimum of users left, so the same bound holds for differences of counts.
     `agreed` lists earlier epochs that may differ from this epoch by few people, with the users' agreement.
 
     A disguise adds a bound: γ limits what can be learnt about one person even if all others reveal their

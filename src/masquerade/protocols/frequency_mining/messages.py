@@ -111,7 +111,7 @@ class FrequencyTerms:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Return the number of reports of each variable."""
+        """Return the number of possible reports of each variable."""
         return sizes_of(self.policy)
 
     @cached_property
@@ -169,7 +169,7 @@ class SignedMiningMessage(Message, tag=b"masquerade frequency signed 1"):
         return cls(user, step, number, payload, signature)
 
     def check(self, terms: FrequencyTerms) -> None:
-        """Raise `SealBroken` unless the user named signed this, under these terms."""
+        """Raise `SealBroken` unless the named user signed this, under these terms."""
         if self.user not in terms.members:
             raise DecodingError("A message names a user who is not a member.")
         fields = _fields(terms, self.user, self.number, self.payload)

@@ -155,12 +155,13 @@ class MiningUser(Enrolled):
     accepts such a difference, for example because their counts were never computed. A party that has both
     counts nevertheless learns the difference.
 
-    With noise, the answer to each table is redrawn by chance when it is sent, after its table was written to
-    the ledger as spent. Tables of void rounds are spent, too.
+    With noise, the answer to each table is redrawn with some probability when it is sent, after the table was
+    written to the ledger as spent. Tables of void rounds are spent, too.
 
     Votes that a miner shows as invalid are checked. A user who cheated is excluded from further rounds, and
-    the questions may be repeated without this user, who knows that vote anyway. A miner that shows a valid
-    vote, or a vote of another round, has lied: this user ends the epoch.
+    the questions may be repeated without the cheater: counts with and without the cheater differ only by the
+    cheater's own vote. A miner that shows a valid vote, or a vote of another round, has lied: this user ends
+    the epoch.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class MiningUser(Enrolled):
         self._last: tuple[bytes, bytes] | None = None
 
     def receive(self, message: bytes) -> bytes:
-        """Answer a message of the miner; a repeated message gets the same answer, byte by byte."""
+        """Answer a message of the miner; a repeated message gets the same answer, byte for byte."""
         digest = hashlib.sha256(message).digest()
         if self._last is not None and self._last[0] == digest:
             return self._last[1]
@@ -264,7 +265,7 @@ class MiningUser(Enrolled):
         The result is recorded in the ledger first.
         """
         if current.booth is None or not votes:
-            raise InputError("Invalid votes are presented after the roster, at least one.")
+            raise InputError("Invalid votes come after the roster, and there must be at least one.")
         try:
             cheats = [_judge_vote(self.terms, current.asked, current.booth, vote) for vote in votes]
         except RoundAborted as error:
@@ -318,11 +319,11 @@ REFUSED = (
 
 
 class MiningRound:
-    """One round of the miner: three times a message to all users and an answer from each.
+    """One round of the miner: three times, a message goes to all users and each of them answers.
 
     `message` is the next message to all users; `receive` processes their answers, in any order and also
     repeated; `advance` continues when all answers are there. A user who is missing, refuses or cheats aborts
-    the round (`RoundAborted`): the masks of all others cancel only together. `tables` has the counts at the
+    the round (`RoundAborted`): the masks cancel only if all users answer. `tables` has the counts at the
     end. `evidence` has the signed invalid votes by user, for others to check, and `accusation` is the message
     that shows them to users, who are then counted without the cheaters.
     """

@@ -70,7 +70,7 @@ class VoteNoise:
         minimum : int
             Smallest number of users that are counted together.
         sizes : mapping of str to int
-            Number of reports of each variable.
+            Number of possible reports of each variable.
 
         Returns
         -------

@@ -79,7 +79,7 @@ def sound(value: Any) -> str:
 
 
 class Round(NamedTuple):
-    """A round of a cascade: the parts of its key, the keys offered by each known side, and the matches."""
+    """A round of a cascade: its key's parts, the number of keys offered by each known side, the matches."""
 
     parts: tuple[str, ...]
     offered: tuple[int, ...]

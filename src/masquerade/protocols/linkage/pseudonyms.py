@@ -108,7 +108,7 @@ def split_pseudonyms(values: bytes) -> Tags:
 
 
 def parts_for(rows: int, rows_at_once: int) -> int:
-    """Return the number of parts for some records.
+    """Return the number of parts for `rows` records, about `rows_at_once` in each.
 
     >>> parts_for(10_000_000, 1 << 18)
     39

@@ -380,7 +380,7 @@ class LinkingParty(Responder):
             self._chain.check_whole(own, self._sent)
         points = decode_set(finish.points, self._offer.most)
         if len(points) != len(self._keys):
-            raise InputError(f"The set has {len(self._keys):,} points. Got {len(points):,} instead.")
+            raise InputError(f"The set must have {len(self._keys):,} points. Got {len(points):,} instead.")
         if self._blind is self._mask:
             check_points(points)
         else:

@@ -36,7 +36,7 @@ class _InOrder(Many):
 class MixTerms(Message, tag=b"masquerade mix terms 1", eq=False):
     """One collection: the miner, the leaders in the order in which they shuffle, and the people enrolled.
 
-    Names go with Ed25519 identities. Every record takes `width` ciphertexts, 30 bytes each, whatever its
+    Every name has an Ed25519 identity. Every record takes `width` ciphertexts, 30 bytes each, whatever its
     length. Fewer than `minimum` records are never opened: they would not hide each other.
     """
 

@@ -110,8 +110,8 @@ class ComputingParty(session.Member):
     """A party of a computation: it takes part in every round once, in sequence.
 
     `program` receives the keys that this party shares with the helper, by purpose and deal number, and yields
-    its rounds; it returns the result as text. `burn` is called with the computation before any number is
-    shown, and raises if the computation was used before.
+    its rounds; it returns the result as text. `burn` is called with the session's id before any number
+    is shown, and raises if the session was used before.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ def expand_key(key: bytes, count: int, kind: Any = np.uint64) -> Words:
 def times(left: Words, right: Words) -> Words:
     """Return left (lines × records) times the transpose of right, modulo the size of their ring.
 
-    Numbers of 16 bits are multiplied as floats: sums over 2^20 records, below 2^52, are exact.
+    Numbers of 16 bits are multiplied as floats: sums over 2^16 records, below 2^48, are exact.
     """
     kind = left.dtype
     out = np.zeros((len(left), len(right)), dtype=kind)

@@ -39,8 +39,9 @@ class Lloyd:
     Every column of `n` records has whole numbers from 0 to its `most`. `start` has the first centres, in the
     same units; with None, they are records drawn on shares, which no party knows. Without `hide_steps`,
     centres and sizes open after each of at most `steps` steps, until no centre moves. With it, exactly
-    `steps` steps are taken, and they open after the last step. A cluster of fewer than `least` records keeps
-    its centre, as an empty cluster does, and its size and sums are not opened.
+    `steps` steps are taken, and centres and sizes open after the last step only. A cluster of
+    fewer than `least` records keeps its centre, as an empty cluster does, and its size and sums are not
+    opened.
     """
 
     n: int
@@ -278,9 +279,7 @@ def _hidden_steps(
 def _check(sizes: Integers, plan: Lloyd) -> None:
     """Raise an error for impossible sizes."""
     if sizes.min() < 0 or sizes.sum() > plan.n or np.any((sizes > 0) & (sizes < plan.least)):
-        raise InputError(
-            "The opened sizes do not add up to the number of records: a party's share was false."
-        )
+        raise InputError("The opened sizes of clusters are not possible: a party's share was false.")
 
 
 def _totals(

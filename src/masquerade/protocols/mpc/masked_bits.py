@@ -1,8 +1,8 @@
 """Signs of many differences, from the bits of their masks: a few bytes per number, one round per halving.
 
-A difference of a fixed number of bits is opened under a mask, modulo one more bit. Its sign is the sum of
-three bits: the top bits of the opened number and of the mask, and a borrow, which is 1 if the mask is larger
-in the lower bits. Parties have shares of the mask's bits, each share a bit that is added modulo 2.
+A difference of b bits is opened under a mask, modulo 2^(b+1). Its sign is the sum modulo 2 of three bits: the
+top bits of the opened number and of the mask, and a borrow, which is 1 if the mask is larger in the lower
+bits. Parties have shares of the mask's bits: bits whose sum modulo 2 is the bit of the mask.
 Neighbouring bits are combined, the higher bit first, until one is left (as Catrina & de Hoogh 2010 compare
 with a public number).
 
@@ -45,8 +45,9 @@ def numbers(plane: Planes, count: int) -> NDArray[np.uint64]:
 class Halving(NamedTuple):
     """One round: pairs of neighbours are combined by products of these planes.
 
-    `left` and `right` are the indices of the masks of the factors. A left factor belongs to one or two right
-    factors; `of_left` has, for each right factor, the index of its left factor within the round.
+    Factors are multiplied under random masks from the dealer. `left` and `right` select the masks of this
+    round's left and right factors from the masks of all rounds. A left factor belongs to one or two right
+    factors; `of_left` has the index of the left factor of each right factor, within the round.
     """
 
     pairs: int

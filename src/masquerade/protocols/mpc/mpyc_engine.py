@@ -38,10 +38,10 @@ class Lines:
 class _Clock:
     """Counts sequential rounds, although MPyC sends many messages concurrently.
 
-    A message belongs to the round after the last round from which this party had read a message when it
-    requested this message or sent its own message with the same label (all parties send the same labels). So
-    the messages of a round are those that could have been sent together, and the number of rounds is the
-    length of the longest chain of messages that this party had to wait for.
+    Every message has a label, and all parties use the same labels. When this party first sends or requests a
+    message with a label, the label gets a round: the one after the last round from which this party has read
+    a message. So messages of one round could have been sent together, and the number of rounds is the length
+    of the longest chain of messages that this party had to wait for.
     """
 
     def __init__(self) -> None:

@@ -8,8 +8,8 @@ combine. The servers do not learn whether the question was refused. After Woodru
 servers instead of encryption.
 
 The rules are those of Dobkin, Jones & Lipton (1979): a cell has at least `least_people` people, and two
-different cells that were answered have at most `most_overlap` in common. Sums and differences of three or
-more answers are not checked; `Controlled`, which knows the queries, checks them.
+different cells that were answered have at most `most_overlap` people in common. Sums and differences of three
+or more answers are not checked; `Controlled`, which knows the queries, checks them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class QuestionKey(codec.SessionMessage, tag=b"masquerade hidden question 1"):
 
 
 class AnswerShare(codec.SessionMessage, tag=b"masquerade hidden answer 1"):
-    """One server's share of a bit, whether a question is answered, and of the count if it is."""
+    """One server's shares: of a bit that states whether the question is answered, and of the count if so."""
 
     number: codec.U64
     allowed: codec.U64
@@ -95,7 +95,7 @@ class Questions:
         return place
 
     def cells(self, chosen: Words) -> Words:
-        """Map a choice of a question to a choice of cells of all variables, linearly."""
+        """Map shares of a question's indicator to shares of the indicator of its cells in the table."""
         tensor = np.where(self.asked, chosen, np.uint64(0)).reshape(self._shape)
         for axis in range(len(self._shape)):
             parts = np.moveaxis(tensor, axis, 0)

@@ -109,7 +109,7 @@ class PlacedOwner(Responder):
         if offer.records > self._most:
             raise InputError(
                 f"The offer states {offer.records:,} records; this party accepts at most {self._most:,} "
-                "(rows, under limits in its file)."
+                "(setting 'rows' under 'limits' in its file)."
             )
         if [len(places) for places in offer.places] != rows:
             raise InputError("Every record of every block needs a position.")
@@ -166,9 +166,12 @@ def _check_cells(blocks: Sequence[tuple[Sequence[str], Places]], names: Sequence
         for own, where in blocks:
             if name in own:
                 np.add.at(times, where, 1)
-        for what, count in (("nobody has", int((times == 0).sum())), ("two have", int((times > 1).sum()))):
+        for what, count in (
+            ("No owner", int((times == 0).sum())),
+            ("More than one owner", int((times > 1).sum())),
+        ):
             if count:
-                faults.append(f"Of {counted(count, 'person', 'people')} {what} {name!r}.")
+                faults.append(f"{what} has {name!r} of {counted(count, 'person', 'people')}.")
     if faults:
         told = "Every cell must have exactly one owner."
         raise RoundAborted(" ".join([told, *faults]), spent=True)
@@ -182,9 +185,10 @@ def check_order(
 ) -> Steps[None]:
     """Raise an error unless, in an order of `n` records, every cell has one owner and each record one person.
 
-    `blocks` are this owner's variables, pseudonyms and positions. Weights are drawn together, after positions
-    were sent: u for every cell, and w that sum to zero over the cells of a record.
-    Formula: Σ (u + w·p) over the owners' cells, p a number derived from the pseudonym, less Σ u over all.
+    `blocks` are this owner's variables, pseudonyms and positions. All parties draw weights together, after
+    positions were sent: u and w for every cell, where the w of a record's cells sum to zero.
+    Formula: Σ (u + w·p) over the owners' cells, less Σ u over all cells, must be zero. p is a number derived
+    from the pseudonym under which the owner has the cell.
     """
     seed = yield from common_seed()
     factors = expand_key(hashlib.sha256(seed + b"pseudonyms").digest(), 2 * CHECKS).reshape(2, CHECKS, 1)

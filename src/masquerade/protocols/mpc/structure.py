@@ -45,7 +45,11 @@ class FamilyScore(Protocol):
 
 @dataclass(frozen=True)
 class Search:
-    """Public parameters of a search: the candidates of every variable, in the order of ties, and a limit."""
+    """Public parameters of a search.
+
+    `candidates` has the possible parents of every variable; of equal scores, the earlier candidate wins.
+    `limit` is the largest number of parents of a variable.
+    """
 
     candidates: Mapping[str, Sequence[str]]
     limit: int
@@ -307,7 +311,7 @@ class _Lattice:
         return [one for one in self.sets if len(one) == size]
 
     def steps(self, size: int) -> list[tuple[int, int, frozenset[str]]]:
-        """Return the steps from sets of a size: indices of the set, the candidate and the resulting set."""
+        """Return the steps from sets of a size: indices of set and candidate, and the resulting set."""
         return [
             (i, k, frozenset({*one, z}))
             for i, one in enumerate(self.of_size(size))

@@ -1,4 +1,4 @@
-"""ID3 on shares: only the feature of every split and the class of every leaf open, no count and no gain.
+"""ID3 on shares: only splitting features and the classes of leaves are opened, no count and no gain.
 
 Quinlan's (1986) tree over columns of several owners. N times the gain of a feature is a sum of x·ln x over
 cells of secret counts, which is looked up in a table; the feature with the largest gain is found on shares,
@@ -23,7 +23,7 @@ from masquerade.protocols.mpc.family_counts import Family, FamilyCounts, HiddenC
 from masquerade.protocols.mpc.structure import SCORE_BITS, SENTINEL, padded_rows
 
 COUNT_BITS = 40
-VALUE_BITS, MOST_DIGITS = 53, 30  # bits of a sum of x·ln x in units, and its fractional bits at most
+VALUE_BITS, MOST_DIGITS = 53, 30  # bits of a sum of x·ln x in fixed point; at most 30 are fractional
 MOST_CELLS = 1 << 14  # cells of a table of the features on a path and the target
 MOST_TOLD = 10**6  # bits: a larger number is not a useful bound
 
@@ -185,7 +185,7 @@ class _Grower:
         return self._engine.linear(np.asarray(matrix, dtype=np.int64), secret)
 
     def _tables(self, asked: Sequence[tuple[_Open, str | None]]) -> Steps[list[Any]]:
-        """Return counts at nodes of a feature and the target (varying fastest), or of the target alone."""
+        """Return, for each node and feature, counts of feature × target; without a feature, of the target."""
         target, sizes = self._growth.target, self._columns.sizes
         families: list[Family] = [
             tuple(sorted({*node.path, target, *(() if name is None else (name,))})) for node, name in asked
@@ -249,7 +249,7 @@ class _Grower:
         whole, total = sums[2 * len(asked) :][: len(level)], sums[2 * len(asked) + len(level) :]
         if self._growth.min_records > 1 and asked:
             split = yield from self._splittable(split, margins)
-        # the error of a table entry is at most one unit: gains that differ by less than this count as equal
+        # table entries may be off by one unit: a later candidate wins only if it is better by over `slack`
         slack = 2 * (max(sizes[name] for name in self._growth.features) + 1) * (width + 1) + 2
         rows, at = [], 0
         for number, node in enumerate(level):
@@ -290,7 +290,9 @@ class _Grower:
 
 @lru_cache(maxsize=4)
 def x_ln_x(n: int) -> Integers:
-    """Return x·ln x for 0 … n in units, identical on all machines.
+    """Return x·ln x for 0 … n in fixed point, as integers that are identical on all machines.
+
+    The unit is 2^−digits, with as many digits as `VALUE_BITS` and `MOST_DIGITS` allow.
 
     Logarithms of primes are rounded correctly in decimal arithmetic; other logarithms are sums of these.
     """

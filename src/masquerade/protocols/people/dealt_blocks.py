@@ -1,7 +1,7 @@
 """Variables that are dealt in blocks, as a person's device has them: the blocks and their channels.
 
-A device draws a block first, whatever its record says, and then the report of the block's class. It draws
-with the same words of the same secret as the library (`disguising.report_draws`).
+A device draws a block first, whatever its record says, and then a report of the record's class in that block.
+It draws with the same random words, derived from the same secret, as the library (`disguising.report_draws`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class DealtForm(Struct):
         Raises
         ------
         PolicyError
-            If there are more blocks or classes than devices take.
+            If there are more blocks or classes than a device can draw from.
         """
         response = group.response
         if response is None or response.blocks > MOST_BLOCKS or response.classes > MOST_CLASSES:
@@ -121,7 +121,10 @@ class DealtForm(Struct):
             chosen = block.members
             fits = chosen and list(chosen) == sorted(set(chosen)) and chosen[-1] < len(sizes)
             if not fits or (block.differences and any(sizes[one] != 2 for one in chosen)):
-                raise DecodingError("A block lists variables of its group, in order.")
+                raise DecodingError(
+                    "A block must list variables of its group, in order, and a block of differences only "
+                    "variables with two categories."
+                )
             if block.classes(sizes) not in channels:
                 raise DecodingError("A block has no channel.")
         for classes, rows in channels.items():

@@ -1,8 +1,8 @@
 """Queries of counting protocols, and the answers that follow from earlier answers.
 
 A question is about reports, the output of a policy. Names are in the order of the schema; in messages a
-variable is its index in the schema. The reader of a question knows `sizes`, the number of reports of each
-variable in that order (the context of a message is any object with `sizes`).
+variable is its index in the schema. The reader of a question knows `sizes`, the number of possible reports of
+each variable in that order (the context of a message is any object with `sizes`).
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def tables_of(
 ) -> dict[Question, Counts]:
     """Split a row of counts into tables; `spans` has the number of counts of each question.
 
-    A question may have one more count than cells: of the people who do not meet its conditions.
+    A question may have one more count than cells: the number of people who do not meet its conditions.
     """
     found, at = {}, 0
     for question, span in zip(questions, spans, strict=True):
@@ -158,5 +158,5 @@ def tables_of(
 
 
 def _sizes(where: Reader | Writer) -> Sizes:
-    sizes: Sizes = where.context.sizes  # type: ignore[attr-defined]  # what reads and writes questions has sizes
+    sizes: Sizes = where.context.sizes  # type: ignore[attr-defined]  # contexts of questions have sizes
     return sizes

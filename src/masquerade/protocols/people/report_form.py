@@ -1,8 +1,9 @@
 """Report form: a policy for a person's device, with exact channels as whole numbers, and its draws.
 
 A device has neither the policy's file nor NumPy. It receives the probabilities of every report as whole
-numbers and computes from them which variables are protected. It draws the same reports as the library, from
-the same pseudorandom words of the same secret (`disguising.memo`), in the order of `kernels.draw`.
+numbers and computes from them which variables are protected. It draws the same reports as the library
+(`kernels.draw`): both use the same pseudorandom 64-bit words, derived from the same secret
+(`disguising.memo`), in the same order.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class ReportForm(Message, tag=b"masquerade report form 1"):
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Return the number of reports of each variable."""
+        """Return the number of possible reports of each variable."""
         return dict(self.observed)
 
     @cached_property
@@ -273,7 +274,7 @@ def _split(whole: int, sizes: Sequence[int]) -> list[int]:
 
 
 def _draw(function: BlockFunction, tag: bytes, row: Sequence[tuple[int, int]], code: int, place: int) -> int:
-    """Draw a report from the words of a block, with probability exactly proportional to its weight.
+    """Draw a report from pseudorandom words, with probability exactly proportional to its weight.
 
     Formula: rejection sampling. With D the sum of weights, words below D·⌊2⁶⁴/D⌋ are divided among the
     reports in proportion to their weights. Other words are rejected, and the next attempt is used.
@@ -288,14 +289,14 @@ def _draw(function: BlockFunction, tag: bytes, row: Sequence[tuple[int, int]], c
         )
         if report is not None:
             return report
-    raise InputError("No word of the secret determines a report.")  # a chance below 2**-256
+    raise InputError("None of the words drawn from the secret determines a report.")  # a chance below 2**-256
 
 
 AnyPolicy: TypeAlias = "Policy | ReportForm"
 
 
 def sizes_of(policy: AnyPolicy) -> dict[str, int]:
-    """Return the number of reports of each variable of a policy."""
+    """Return the number of possible reports of each variable of a policy."""
     if isinstance(policy, ReportForm):
         return policy.sizes
     return dict(zip(policy.observed, policy.observed.shape(policy.observed), strict=True))

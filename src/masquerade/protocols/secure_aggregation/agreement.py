@@ -124,8 +124,9 @@ class Parameters:
         server : {"malicious", "semi-honest"}, optional
             Behaviour of the server to protect against.
         minimum : int, optional
-            Least number of users in a sum. By default 20, or the colluders and two more, so that at least two
-            honest users hide each other; with noise all users but the dropouts.
+            Least number of users in a sum. At least the colluders and two more, so that at least two honest
+            users hide each other. By default 20, with noise all users but the dropouts, or this least number
+            if it is larger.
         noise : SumNoise, optional
             Noise that users add. At least `minimum` − colluders of them are honest and counted, and their
             noise alone keeps the promise; so the more users must stay, the less noise each adds.
@@ -137,14 +138,15 @@ class Parameters:
 
         Notes
         -----
-        Formula: with c ~ Hyp(n−1, ⌈γn⌉, k) colluding and s ~ Hyp(n−1, n−1−⌈δn⌉, k) surviving neighbours, the
-        smallest even k that has a t with n·P[s < t] ≤ 2⁻²⁰ (2⁻¹⁹, malicious) and, of several t the smallest,
+        Formula: of k neighbours c ~ Hyp(n−1, ⌈γn⌉, k) collude and s ~ Hyp(n−1, n−1−⌈δn⌉, k) survive. k is the
+        smallest even number for which some threshold t meets these conditions; the smallest t is taken:
 
-        - for a semi-honest server n·P[c ≥ t] ≤ 2⁻⁴⁰ and ½(n(γ+δ)^(k/2))² ≤ 2⁻⁴⁰: dropouts are chance, too;
-        - for a malicious server n·P[c ≥ 2t − k] ≤ 2⁻⁴⁰ and ½(n·P[g ≥ t − k/2 − 1])² ≤ 2⁻⁴⁰ with g ~ Hyp(n,
-        ⌈γn⌉,
-          k/2 − 1): it chooses who drops out, and still no two gaps split the circle (`history` has the
-          proof).
+        - n·P[s < t] ≤ 2⁻²⁰ (2⁻¹⁹ for a malicious server);
+        - for a semi-honest server n·P[c ≥ t] ≤ 2⁻⁴⁰ and ½(n(γ+δ)^(k/2))² ≤ 2⁻⁴⁰: dropouts are random, too;
+        - for a malicious server n·P[c ≥ 2t − k] ≤ 2⁻⁴⁰ and ½(n·P[g ≥ t − k/2 − 1])² ≤ 2⁻⁴⁰, with
+          g ~ Hyp(n, ⌈γn⌉, k/2 − 1): although the server chooses who drops out, no two gaps split the circle
+          of users. A gap is k/2 − 1 positions in a row whose users all collude or have left, at least
+          t − k/2 − 1 of them colluding (proof: `secure_aggregation.history`).
 
         Below 300 users all are neighbours. Of m witnesses q sign: the smallest m that has a q with
         P[Hyp(n, ⌈γn⌉, m) ≥ 2q − m] ≤ 2⁻⁴⁰, so that two quorums share an honest witness, and
@@ -246,7 +248,7 @@ def thresholds(n: int, k: int, colluding: int, leaving: int, server: Adversary) 
 
 
 def gap_chance(n: int, k: int, t: int, colluding: int) -> Fraction:
-    """Return the chance that t − k/2 − 1 of k/2 − 1 users collude: a gap if the others have left."""
+    """Return the chance that at least t − k/2 − 1 of k/2 − 1 users collude: a gap if the others left."""
     weights, whole = hypergeometric(n, colluding, k // 2 - 1)
     return Fraction(sum(weights[max(t - k // 2 - 1, 0) :]), whole)
 
@@ -261,7 +263,7 @@ def witness_quorum(n: int, colluding: int, leaving: int) -> tuple[int, int]:
 
 
 def least_unreached(population: int, drawn: int, colluding: int, tries: int) -> int:
-    """Return the smallest r such that r of the drawn users collude in any try with chance at most 2⁻⁴⁰."""
+    """Return the smallest r such that in any of `tries` draws r or more users collude with chance ≤ 2⁻⁴⁰."""
     weights, whole = hypergeometric(population, min(colluding, population), drawn)
     tails = accumulate(reversed(weights))  # P[c ≥ drawn], P[c ≥ drawn − 1], …
     return drawn + 1 - sum((tries * tail) << PRIVACY_BITS <= whole for tail in tails)
@@ -322,7 +324,7 @@ class AggregationTerms:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Return the number of reports of each variable."""
+        """Return the number of possible reports of each variable."""
         return sizes_of(self.policy)
 
     @cached_property

@@ -93,7 +93,7 @@ def harary_graph(users: int, neighbours: int, drawn: bytes) -> Graph:
 
 @lru_cache(maxsize=64)
 def permutation(key: bytes, users: int) -> Places:
-    """Return the permutation of users derived from a 32-byte key: sorted by the words of its stream."""
+    """Return the permutation of users derived from a 32-byte key: sorted by 64-bit words of its stream."""
     words = struct.unpack(f"<{users}Q", stream(key, 8 * users))
     return tuple(sorted(range(users), key=words.__getitem__))
 
@@ -204,7 +204,7 @@ def read_shown(stretch: wire.Stretch, leaves: Sequence[int], users: int) -> Show
     """Return the contents of the shown leaves and their path to the root."""
     needed = needed_nodes(leaves, leaves_of(users))
     if (len(stretch.leaves), len(stretch.nodes)) != (len(leaves), len(needed)):
-        raise DecodingError(f"The list of survivors has {len(leaves)} leaves and {len(needed)} nodes here.")
+        raise DecodingError(f"The list of survivors needs {len(leaves)} leaves and {len(needed)} nodes here.")
     bits = [False] * (leaves_of(users) * LEAF_BITS)
     level: dict[int, bytes] = {}
     for leaf, part in zip(leaves, stretch.leaves, strict=True):

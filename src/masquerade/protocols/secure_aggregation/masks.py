@@ -1,4 +1,4 @@
-"""Votes and masks as vectors of numbers modulo 2^b, for b of whole bytes, added without NumPy.
+"""Votes and masks as vectors of numbers modulo 2^b (b is 8, 16, 32 or 64), added without NumPy.
 
 A mask is the stream of a single-use key. The keys follow from two seeds of a user, of which neighbours hold
 shares: one seed for the user's own mask, one for the key pair by which it agrees on masks with neighbours.
@@ -37,8 +37,8 @@ def mask(key: bytes, length: int, width: int) -> bytes:
 def total(added: Iterable[bytes], taken: Iterable[bytes], length: int, width: int) -> bytes:
     """Return the sum of some vectors minus the sum of others, modulo 2^(8·width), little-endian.
 
-    Every second number is added as part of one long integer, with space for 2^(8·width) sums between them:
-    about ten additions of long integers per vector, whatever its length.
+    Numbers at even and at odd indices are added separately, each half as one long integer with space for
+    carries between its numbers: about ten operations on long integers per vector, whatever its length.
     """
     even, room = _every_second(length, width)
     bits, borrow = 8 * width, even + even // ((1 << 8 * width) - 1)  # 2^bits in every second number
@@ -57,7 +57,7 @@ def total(added: Iterable[bytes], taken: Iterable[bytes], length: int, width: in
 
 @lru_cache(maxsize=16)
 def _every_second(length: int, width: int) -> tuple[int, int]:
-    """Return all ones in every second number of a vector, and the number of vectors that can be added."""
+    """Return all ones in every second number, and the number of vectors that can be added before overflow."""
     pair = (1 << 8 * width) - 1
     ones = ((1 << 16 * width * -(-length // 2)) - 1) // ((1 << 16 * width) - 1)
     return pair * ones, min((1 << 8 * width) - 2, 1 << 16)

@@ -210,7 +210,7 @@ class Reveal(UserMessage, name="reveal"):
 
 
 class Neighbours(RoundMessage, name="neighbours"):
-    """The server shows how the graph was drawn, nonces and signatures, and the signed keys of neighbours."""
+    """The server shows the signed nonces that determine the graph, and the signed keys of neighbours."""
 
     attempt: Attempt
     drawn: Annotated[bytes, Fixed(_nonces_size)]
@@ -230,7 +230,7 @@ class Delivery(RoundMessage, name="delivery"):
     >>> from masquerade.simulation import Aggregation, synthetic_people
     >>> people = synthetic_people(30)
     >>> population = Aggregation(people.codes, people.policy, mq.people.Parameters.of(30, dropouts="0.1"))
-    >>> population.leaving = {3: mq.people.Delivery}  # one leaves when shares were sent
+    >>> population.leaving = {3: mq.people.Delivery}  # one user leaves before this message
     >>> mq.people.AggregationTally(population, people.policy).answer([mq.Query(by="sex")])[0].n
     29
     """
@@ -247,7 +247,7 @@ class Vote(UserMessage, name="vote"):
 
 @dataclass(frozen=True, slots=True)
 class Stretch(codec.Struct):
-    """Some leaves of the list, and the nodes on their paths to the root."""
+    """Some leaves of the list, and the nodes needed to compute the root from them."""
 
     leaves: Annotated[tuple[Annotated[bytes, Fixed(LEAF_SIZE)], ...], codec.Many(MOST_LEAVES)]
     nodes: Annotated[tuple[Annotated[bytes, Fixed(NODE_SIZE)], ...], codec.Many(MOST_LEAVES)]

@@ -33,7 +33,7 @@ NOT_DRAWN: Drawing = (0, b"")
 
 @dataclass(frozen=True, slots=True)
 class AggregationOutcome:
-    """The counts of a round, the counted users, and those who gave wrong shares (without effect).
+    """The counts of a round, the counted users, and those whose wrong shares were detected and not used.
 
     `graph`, `drawn` (the messages of its drawing) and `past` (a hash of all lists of survivors so far) are
     kept for later rounds of the session.
@@ -58,7 +58,7 @@ class Rounds(Protocol):
         """Return the reasons why no further round would be answered. Has no side effects."""
 
     def ask(self, batch: QuestionBatch) -> AggregationOutcome:
-        """Count a batch; raise `QueryRefused` if no vote was sent, `RoundAborted` otherwise."""
+        """Count a batch; raise `QueryRefused` if it is refused, `RoundAborted` if the round fails."""
 
 
 class Server:
@@ -165,7 +165,7 @@ class Server:
         return circle.members(self.context, self._attempt, self.terms)
 
     def _call(self) -> Outgoing:
-        """Call the next committee without a user who is known to have left."""
+        """Call the next committee whose members all advertised keys in this round."""
         self._said[wire.Commitment].clear()
         self._said[wire.Reveal].clear()
         while self._attempt + 1 < wire.MOST_ATTEMPTS:
@@ -327,7 +327,7 @@ class Server:
         return masks.own_mask_key(seed, info)
 
     def _pair_mask_keys(self, place: int, cheats: set[int]) -> tuple[list[bytes], list[bytes]]:
-        """Return the keys of the masks that neighbours of a dropped user added, and that they subtracted."""
+        """Return keys of masks that neighbours share with a dropped user: those added, those subtracted."""
         info, adverts = self.context.info, self._said[wire.AggregationAdvert]
         public = adverts[place].masking
         seed = self._opened_seed(place, lambda seed: masks.mask_key_pair(seed, info).public == public, cheats)

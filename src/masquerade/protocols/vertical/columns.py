@@ -91,7 +91,7 @@ class OwnColumns:
         return np.bincount(self.cells(names), minlength=prod(self.schema.shape(names)))
 
     def indicators(self, names: Sequence[str]) -> NDArray[np.uint64]:
-        """Return a column of zeros and ones for every combination but the first, one per row."""
+        """Return the indicators of every combination but the first, as an array with one row for each."""
         wanted = np.arange(1, prod(self.schema.shape(names)))
         return np.asarray(self.cells(names)[None, :] == wanted[:, None]).astype(np.uint64)
 
@@ -134,7 +134,8 @@ class Columns(NamedTuple):
     """Columns of `holder`: of its own variables, or its share of the product of several parts' columns.
 
     Every combination of categories has a column of zeros and ones, except the first: its count follows from
-    the others. A product has a column for every combination of its parts' columns, the last part fastest.
+    the others. A product has a column for every combination of its parts' columns, the last part
+    varying fastest.
     """
 
     holder: str
@@ -202,9 +203,10 @@ class Products(ABC):
         propose(self._transport, self._asked, self.session, self._round, queries)
 
     def moments(self, parts: tuple[ColumnPart, ...]) -> NDArray[np.int64]:
-        """Return the sums of products of every choice of one column, or none, of each part.
+        """Return sums of products of columns: at most one from each part, chosen in every possible way.
 
-        A variable of one category has no columns.
+        The result has one axis per part. Index 0 of an axis means that no column of the part is chosen. A
+        variable of one category has no columns.
         """
         moments = np.empty([width(self.schema, [part]) + 1 for part in parts], dtype=np.int64)
         for count in range(len(parts) + 1):

@@ -231,7 +231,7 @@ def _two_sided(own: OwnColumns, name: str, schema: Schema, owners: Owners, align
     """Return the agreement; raise InputError for more than two parties, or for too many rows."""
     if len(owners) != 2 or name not in owners:
         raise InputError(
-            "Scalar products without a helper are for exactly two parties; others need a helper."
+            "Scalar products without a helper are for exactly two parties; more parties need a helper."
         )
     if own.n > MOST_ROWS:
         raise InputError(

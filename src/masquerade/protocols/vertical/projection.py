@@ -35,7 +35,8 @@ SECRET_BYTES = 32
 MOST_NUMBERS = 2**27
 MOST_ROTATED = 10_000  # records; the time grows with their square, and is about 5 s per query on one core
 ROTATION_SECONDS = 5e-8  # seconds per query and squared record, for both owners on one core
-RECORDS_A_COLUMN = 10  # k of n columns reveal others in Φ(√(k/(n − k))) of cases: 63% at a tenth
+# who knows k columns of n records in clear guesses others right in Φ(√(k/(n − k))) of cases: 63% at k = n/10
+RECORDS_A_COLUMN = 10
 LEAST_SURE = 0.5  # noise factor of the covariance above which no standard error is reliable
 _LABEL = "projection secret"
 

@@ -79,7 +79,7 @@ class MaskedColumns(codec.SessionMessage, tag=b"masquerade products shown 2", eq
 class CorrelationRequest(codec.SessionMessage, tag=b"masquerade products correlate 1"):
     """Ask the helper for the correction that the holder of `right` needs to multiply with `left`.
 
-    Columns are multiplied row by row and summed (inner), or row by row alone (elementwise).
+    Columns are multiplied row by row and then summed (inner), or only multiplied (elementwise).
     """
 
     kind: Product

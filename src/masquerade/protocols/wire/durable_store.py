@@ -3,8 +3,8 @@
 Every component with durable state (a service's state, a device's ledger, a server's spent credentials) is a
 `DurableStore` with a `Layout`. The layout defines the type of the file, its version, its tables and the
 conversion from earlier versions. A new file is readable by its owner only. A file that is damaged, newer or
-of another type is refused and left unchanged. An older file is converted in one transaction. All errors are
-raised as a `FileError` of one sentence.
+of another type is refused and left unchanged. An older file is converted in one transaction. Errors of a
+file are raised as `FileError`.
 
 Two types of table are enough for most components. `Notes` are named values that may change. `Claims` are
 facts that are recorded once, in order: keys used, credentials spent, epochs started, messages sent. A
@@ -72,8 +72,8 @@ class DurableStore:
     """An open file with a given layout, synced at every commit; `close` it, or use a with statement.
 
     Without a path the store is in memory, for simulations and tests. `committing` is called as the last step
-    inside every transaction, `committed` once the transaction is durable. `rows` is the number of rows that
-    transactions have changed since the file was opened.
+    inside every outer transaction, `committed` once the transaction is durable. `changed_rows` is the number
+    of rows that transactions have changed since the file was opened.
     """
 
     def __init__(self, path: str | Path | None, layout: Layout) -> None:

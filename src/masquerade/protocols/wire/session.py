@@ -250,7 +250,7 @@ def agreement_of(*facts: str) -> bytes:
 def check_names(names: Sequence[str]) -> None:
     """Raise InputError for an empty or repeated name."""
     if any(not name for name in names) or len(set(names)) < len(names):
-        raise InputError("The names of the parties must be distinct.")
+        raise InputError("The names of the parties must be distinct and not empty.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +311,7 @@ class Proposal(codec.SessionMessage, tag=b"masquerade pooling proposal 1"):
 
 
 class SignedConsent(codec.SessionMessage, tag=b"masquerade pooling consent 1"):
-    """A party's signed answer to a proposal: its refusals, or an empty list."""
+    """A party's answer to a proposal: its refusals, or an empty list if it consents."""
 
     round: codec.U64
     refusals: Refusals

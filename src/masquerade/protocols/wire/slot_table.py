@@ -4,8 +4,9 @@ SQLite writes rows into a page in sequence, whatever their keys are: the bytes o
 write-ahead log show which row was written first, and two tables that grow together can be joined by this
 order. A `SlotTable` has all its rows from the start. A row (slot) is a number and a blob of fixed size, free
 or used. A record overwrites the blob of a random free slot with the same number of bytes: SQLite then changes
-only these bytes of the file. There is no index, and no journal (`DurableStore.overwriting`). If no slot is
-free, the table is written again with four times as many slots, all records at new random positions.
+only these bytes of the file. There is no index, and no journal (`DurableStore.overwriting`). If too few slots
+are free, or a record is too long, the table is written again with more or larger slots, all records at new
+random positions.
 
 A blob starts with a checksum. After a power failure, a partly written record counts as a free slot.
 """

@@ -64,7 +64,7 @@ def quotients(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def mixing_place(terms: MixTerms, key: PublicKey, batch: bytes, holder: str) -> Where:
-    """Return the transcript of a key holder's proofs; `batch` is the hash of the compared rows."""
+    """Return the transcripts of a holder's proofs, by label; `batch` is the hash of the compared rows."""
 
     def where(label: bytes) -> Transcript:
         query = hashlib.sha256(b"masquerade partition mixing" + batch + label).digest()
@@ -122,7 +122,7 @@ def outcome_of(message: bytes, pairs: int, width: int) -> tuple[Row, ...]:
     """Return the output rows of a mixing, decoded strictly, without checking any proof."""
     mixing = MixedPairs.decode(message)
     if len(mixing.shuffles) != pairs:
-        raise DecodingError(f"This mixing has {pairs} pairs. Got {len(mixing.shuffles)} instead.")
+        raise DecodingError(f"This mixing must have {pairs} pairs. Got {len(mixing.shuffles)} instead.")
     return tuple(_together(Shuffled.decode(data, width, 1)) for data in mixing.shuffles)
 
 
@@ -167,9 +167,9 @@ def check_cost(people: int, attributes: int, holders: int, *, accept_cost: bool)
     tests = people * (people - 1) // 2 * attributes
     seconds = tests * seconds_per_test(attributes, holders)
     reason = (
-        f"{people:,} people have {tests:,} comparisons of {attributes} attributes, which take {holders} key "
-        f"holders about {duration(seconds)} in all, measured on this machine. More than {MOST_PEOPLE} are "
-        "refused unless that is accepted (accept_cost=True, or --accept-cost)."
+        f"{people:,} people with {attributes} attributes need {tests:,} comparisons, which take {holders} "
+        f"key holders about {duration(seconds)} in all, measured on this machine. More than {MOST_PEOPLE} "
+        "people are refused unless that cost is accepted (accept_cost=True, or --accept-cost)."
     )
     raise QueryRefused([Refusal("too_many_people", reason)])
 

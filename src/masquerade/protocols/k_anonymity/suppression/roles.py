@@ -413,7 +413,7 @@ class Person(Enrolled):
         if said.agreement != agreed.digest or len(said.credentials) != len(agreed.names):
             raise DecodingError("they are about other groups.")
         if len(said.identities) != len(agreed.groups) or len(said.notices) != width * len(agreed.groups):
-            raise DecodingError("not every group and attribute has one.")
+            raise DecodingError("not every group and attribute has a notice.")
         key = self._box.agree(said.key, CREDENTIAL, self.terms.id)
         credential = unseal(key, said.credentials[agreed.names.index(self.name)], agreed.digest)
         clients = []
@@ -429,17 +429,17 @@ class Person(Enrolled):
         agreed, said = self._require_groups()
         group, width = agreed.group_of(self.name), len(self.terms.attributes)
         if len(parts) != len(said.notices):
-            raise DecodingError("not every group and attribute has one.")
+            raise DecodingError("not every group and attribute has a closing.")
         for place in range(group * width, (group + 1) * width):
             closing = Closing.decode(parts[place])
             closing.verify(said.identities[group])
             if closing.notice != Notice.decode(said.notices[place]).digest:
-                raise DecodingError("one is about another key.")
+                raise DecodingError("a closing is about another key.")
             if closing.evaluations > len(agreed.groups[group]):
                 raise DecodingError("more values were evaluated than the group has people.")
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
-        raise TypeError("a Person is not pickled: the row would be sent twice")
+        raise TypeError("a Person cannot be pickled: a copy could send the row again")
 
 
 def _released_table(terms: PartitionTerms, agreed: wire.SignedGroups, release: wire.TableRelease) -> Table:

@@ -62,9 +62,10 @@ class Fault(NamedTuple):
 class Opening:
     """The open classes: each has at least k rows, in an order that reveals nothing about the senders.
 
-    `quasi` and `sensitive` are padded bytes, one line per class and per row, followed by their lengths;
-    `class_of` has the class of each row. `verdicts` has one entry per report, in the given order. `small` has
-    the number of classes of each size that did not open, which the collector learns too.
+    `quasi` has the padded bytes of each class and `sensitive` those of each row; `quasi_length` and
+    `sensitive_length` are their lengths. `class_of` has the class of each row. `verdicts` has one entry per
+    report, in the given order. `small` has the number of classes of each size that did not open, which the
+    collector learns too.
     """
 
     terms: ThresholdTerms

@@ -203,7 +203,7 @@ def report_of(
     return layout.report(tag, x, share_of(secret, layout.terms.k, x), quasi, sealed)
 
 
-TOGETHER: Final = 8  # elements per proof: saves the server most work; a client checks it in 2 ms
+TOGETHER: Final = 8  # elements per proof: saves most of the server's work; clients check one in 2 ms
 
 
 class RandomnessServer:

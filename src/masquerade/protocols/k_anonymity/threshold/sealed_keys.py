@@ -31,7 +31,7 @@ class SealedKeys:
     def __init__(self, folder: Path, secret: bytes) -> None:
         if len(secret) < LEAST_SECRET:
             raise InputError(
-                f"Keys are sealed under at least {LEAST_SECRET} bytes. Got {len(secret)} instead."
+                f"The secret that seals keys must have at least {LEAST_SECRET} bytes. Got {len(secret)}."
             )
         self._folder, self._secret = folder, bytearray(secret)
 
