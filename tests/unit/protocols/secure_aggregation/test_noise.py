@@ -200,7 +200,7 @@ def test_too_few_survivors_open_nothing():
     population.leaving = {2: Delivery, 5: Delivery}
     with pytest.raises(RoundAborted):
         population._run(server)
-    assert any("survived, at least 13" in reason for _, reason in population.refused)
+    assert any("survived, but at least 13" in reason for _, reason in population.refused)
 
 
 def test_other_noise_than_stated_is_another_session():
