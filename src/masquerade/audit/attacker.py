@@ -1,4 +1,4 @@
-"""Success of an attacker who knows the population against one variable of a disguised record.
+"""How well an attacker who knows the population can guess one variable of a disguised record.
 
 γ bounds how far any belief can move, for every attacker. This module computes how far the beliefs of one
 attacker move, on average and in the worst case: the attacker who knows the joint distribution of all

@@ -164,8 +164,8 @@ def _no_match_finding(claims: tuple[Claim, ...]) -> Finding:
     return Finding(
         about="canaries",
         verdict="not covered",
-        says=f"the rows cannot be matched to canaries: they were shuffled, {reason}, and no column names "
-        "them",
+        says=f"the rows cannot be matched to canaries: they were shuffled, {reason}, and there is no column "
+        "that identifies them",
         repair="make the pipeline keep the canaries' column in a test run",
     )
 
@@ -224,5 +224,5 @@ def _order_findings(output: CanaryReports, claims: tuple[Claim, ...], alpha: flo
                 repair="shuffle the rows: `masquerade disguise --shuffle`",
             )
         ]
-    says = f"the rows were shuffled (Kendall's τ = {tau:.2f})"
+    says = f"the rows do not follow the order of the canaries (Kendall's τ = {tau:.2f})"
     return [Finding(about="order", verdict="not contradicted", says=says, value=tau)]

@@ -115,7 +115,7 @@ def choose_position(counts: Counts, alpha: float, allowed: Floats | None = None)
     """Choose the two truths, and the value at one position, that these counts distinguish best.
 
     `counts` is truths × positions × values. Formula and `allowed` as in `choose_set`.
-    Cost: O(truths · positions · values), times the number of truths with `allowed`.
+    Cost: O(truths · positions · values); with `allowed`, times the number of truths.
     """
     n = counts.sum(axis=2, keepdims=True)
     low = np.log(np.maximum(_quick_limit(counts, n, alpha, -1), TINY))

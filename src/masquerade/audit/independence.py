@@ -77,7 +77,11 @@ class Views:
 
 
 def build_views(reports: Sequence[Any], features: Features | None) -> Views:
-    """Choose questions about reports of some calls: single reports, half of them, columns of arrays."""
+    """Choose yes-no questions about a report.
+
+    Is it a given report? Is it in a given half of the distinct reports? For arrays: is a column above its
+    mean?
+    """
     numbers = [_numbers(call, features) for call in reports]
     tables = [rows for rows in numbers if rows is not None]
     if tables:
@@ -139,7 +143,7 @@ def draw_evidence(
     draws: int,
     features: Features | None,
 ) -> SamplerEvidence:
-    """Draw calls of equal length, choose views on the first, and apply them to the calls and `stretches`."""
+    """Draw calls of equal length, choose views on the first half, apply them to all and to `stretches`."""
     rounds, size = call_plan(draws)
     reports = [[draw_reports(draw, truth, size) for truth in truths] for _ in range(rounds)]
     views = build_views([call for calls in reports[: rounds // 2] for call in calls], features)
@@ -198,7 +202,7 @@ def check_blocks(evidence: SamplerEvidence) -> IndependenceOutcome:
 
     Formula: of two blocks of b reports with s hits in total, the first has Hypergeometric(2b, s, b) hits.
     Each pair gives the chance of a smaller (or larger) difference, plus a uniform share of the chance of an
-    equal one, which is exactly uniform. Fisher's method judges the product of all pairs.
+    equal one; this sum is exactly uniform. Fisher's method judges the product of all pairs.
     Reference: Fisher (1932).
     """
     searched, judged = evidence.halves()

@@ -66,7 +66,7 @@ def linkage(
 def linkage_curve(
     policy: Policy, priors: Mapping[str, Sequence[float] | Floats], records: int, *, seed: int | None = None
 ) -> list[tuple[tuple[str, ...], float]]:
-    """Return the success of linkage by ever more known variables, the 20 most informative groups first."""
+    """Return the success of linkage by ever more known variables, most informative first, up to 20 groups."""
     groups = [group for group in policy.groups if group.response is None]
     telling = sorted(groups, key=lambda group: -_information(group, _prior(group, priors)))[:MOST_KNOWN]
     found = _successes(telling, priors, records, seed)

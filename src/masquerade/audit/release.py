@@ -458,7 +458,7 @@ def _compare(release: CodedRecords, other: CodedRecords, place: int, policy: Pol
             says=f"the same memo drew both, and {changed:,} of {both:,} persons have a different report now: "
             "their value certainly changed",
             value=changed / both,
-            repair="release changes under a new policy id, or not at all, if a change itself is sensitive",
+            repair="if a change itself is sensitive, release it under a new policy id or not at all",
         )
     return Finding(
         about=about,

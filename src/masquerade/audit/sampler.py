@@ -435,7 +435,7 @@ def _of_channel(fits: float, effort: str, alpha: float) -> Finding:
     return Finding(
         about="channel",
         verdict="contradicted" if other else "not contradicted",
-        says=f"the reports {'do not come' if other else 'come'} from the channel ({effort}, {chance})",
+        says=f"the reports {'do not come from' if other else 'agree with'} the channel ({effort}, {chance})",
         attack="exact binomial tails of every cell, Bonferroni",
         value=fits,
         repair="estimates by this channel would be biased: find out which channel is drawn" if other else "",

@@ -28,11 +28,11 @@ class NoiseAudit(Printed):
     Attributes
     ----------
     claimed : float
-        ε that the terms promise, at `delta`.
+        ε that the terms promise, at their δ.
     lower : float
-        Lower limit of ε at `delta` from the runs, wrong with probability at most `alpha`.
+        Lower limit of ε from the runs, taken as if δ were 0; wrong with probability at most `alpha`.
     expected : float
-        ε of the event that the attacker uses, according to the claimed distribution: `lower` approaches it.
+        ε at δ = 0.01 of the cells that differ, by the claimed distribution: the most that few runs can show.
     repeats, likely_repeats : int
         Runs whose noise equals that of an earlier run in all cells, and the most that are likely by chance.
     fractions : int
@@ -40,7 +40,7 @@ class NoiseAudit(Printed):
     spread : float
         Variance of the noise over the claimed variance.
     spread_limits : tuple of float
-        Limits of `spread` for the claimed noise, each passed with probability at most `alpha`.
+        Limits of `spread` for the claimed noise, each exceeded by chance with probability at most `alpha`.
     runs : int
         Number of runs for each of the two truths.
     alpha : float
@@ -118,7 +118,7 @@ def audit_noise(
     make_source : callable
         Returns a new source for the first (0) or the second (1) set of records, with a budget of its own.
     queries : sequence of Query
-        Tables without conditions that the source answers as drawn: none of them covers another.
+        Tables without conditions, each with noise of its own: none may follow from another.
     counts, others : sequence of array
         Exact counts of both sets.
     terms : NoiseTerms
@@ -211,9 +211,9 @@ def _attacker_epsilon(terms: NoiseTerms, moved: Floats) -> float:
 
 
 def _likely_repeats(terms: NoiseTerms, cells: int, runs: int, alpha: float) -> int:
-    """Return the most repeated rows of claimed noise, exceeded with probability at most `alpha`.
+    """Return the number of repeated rows that claimed noise exceeds with probability at most `alpha`.
 
-    Formula: Poisson with mean runs²/2·P(X = X')^cells; X − X' of a cell is twice the noise.
+    Formula: Poisson with mean runs²/2·P(X = X')^cells; X − X' of a cell has twice the variance of the noise.
     """
     from scipy.special import ive, pdtrc  # noqa: PLC0415  (scipy is slow to import)
 
