@@ -250,9 +250,10 @@ def add_weighted(
     multiplicity: NDArray[np.int64],
     sums: NDArray[np.float64],
 ) -> None:
-    """Add ``m v w``, ``m (v w)²`` and ``m v² w`` to ``sums[lane, cell]``, with a power of two of lanes.
+    """Add ``m v w``, ``m (v w)²`` and ``m v² w`` to ``sums[lane, cell]``.
 
-    m is the row's multiplicity, v its weight and w its product of factors.
+    m is the row's multiplicity, v its weight and w its product of factors. The number of lanes must be a
+    power of two.
     """
     lanes = sums.shape[0] - 1
     for i in range(index.size):

@@ -28,7 +28,7 @@ class TableBlock:
 
 
 def cover(sizes: Sequence[int], subsets: Sequence[tuple[int, ...]], rows: int) -> list[TableBlock]:
-    """Return blocks of columns such that one of them contains each subset, at the lowest modelled cost.
+    """Return blocks of columns, each subset contained in one of them, at the lowest modelled cost.
 
     Formula: cost = Σ over blocks of rows · (fold · columns + scatter(cells)) + cells · (merge + requests).
 

@@ -24,7 +24,10 @@ class Nodes(NamedTuple):
 
 
 class BlockWeights(NamedTuple):
-    """Weights of the blocks of each set, by row: blocks of items, and base and step by block."""
+    """Weights of the blocks of each set, one row per set.
+
+    `blocks` has the block number of each item; `base` and `step` have one number per block.
+    """
 
     blocks: NDArray[np.int8]
     base: Floats
@@ -112,7 +115,7 @@ class ItemTree:
         return Nodes(self.items, self.keys, self.children, self.starts, self.offsets, self.counts, known)
 
 
-# inner functions take arrays, not a tuple of arrays: Numba would count references to its members at each call
+# `child` and `_find_facets` take arrays, not `Nodes`: Numba would count references to its members per call
 
 
 @compiled

@@ -87,7 +87,7 @@ def expect_work(elements: int) -> None:
 
 
 def announce_compilation(say: Callable[[], None] | None) -> None:
-    """Set a function that is called once, before the first kernel is compiled because no cache has it."""
+    """Set a function that is called once, before the first compilation of a kernel that no cache has."""
     global _on_compile  # noqa: PLW0603  (as above)
     _on_compile = say
 

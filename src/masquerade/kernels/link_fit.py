@@ -23,7 +23,7 @@ _BACK: Final = cast("int", np.int64(1))
 _INVERSE: Final = cast("int", np.int64(2))
 _ONE: Final = cast("int", np.int64(1))
 
-_LEAST: Final = 1e-3  # minimum share of a uniform margin in the start: EM cannot leave a zero
+_LEAST: Final = 1e-3  # starting margins are at least this share of a uniform margin: EM cannot leave a zero
 _LEVEL: Final = 0.7  # the second start moves this far towards margins that do not depend on the parents
 _VANISHED: Final = 1e-13  # parameters below this share of the records are not extrapolated
 _FAR: Final = 12.0  # maximum change of a parameter's logarithm in one extrapolation
