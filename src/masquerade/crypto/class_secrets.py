@@ -174,7 +174,8 @@ def shuffle_within(starts: Ints, ends: Ints) -> Ints:
     sizes = ends - starts
     which = np.repeat(np.arange(starts.size), sizes)
     places = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(starts, sizes)
-    # keys with the class number above at least 32 random bits, so that one sort does both
+    # sort keys: the class number in the high bits and at least 32 random bits below it, so that one sort
+    # keeps the order of the classes and shuffles each
     below = np.uint64(64 - max(int(starts.size - 1).bit_length(), 1))
     random = _keystream(8 * places.size).view(np.uint64) & ((np.uint64(1) << below) - np.uint64(1))
     shuffle: Ints = places[np.argsort((which.astype(np.uint64) << below) | random)]

@@ -241,7 +241,7 @@ class SmallLog:
 
     def __init__(self, group: Group, n: int) -> None:
         if not 0 <= n <= LARGEST:
-            raise InputError(f"A sum to be found must have a bound from 0 to {LARGEST}. Got {n} instead.")
+            raise InputError(f"The bound of a sum must be from 0 to {LARGEST}. Got {n} instead.")
         self._n, self._stride = n, isqrt(n) + 1
         self._baby: dict[Point, int] = {}
         step = group.identity

@@ -160,7 +160,7 @@ def decode_identity(public: bytes) -> bytes:
 
 def _frame_fields(use: bytes, label: str, fields: tuple[bytes, ...]) -> bytes:
     if not label:
-        raise InputError("A key is used under a label that names the purpose.")
+        raise InputError("A key needs a label that names its purpose. Got an empty label instead.")
     parts = (b"masquerade 1", use, label.encode(), *fields)
     return b"".join([len(part).to_bytes(8, "big") + part for part in parts])
 

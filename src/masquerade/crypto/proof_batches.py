@@ -2,7 +2,7 @@
 
 All equations of a batch are multiplied by fresh random 128-bit weights and added up. In a group of prime
 order the sum is the identity if all equations hold. If one does not hold, the sum is the identity with
-probability at most 2⁻¹²⁸.
+probability at most 2⁻¹²⁷, since weights are never 0.
 """
 
 from __future__ import annotations
