@@ -303,7 +303,10 @@ def cuts_between(lows: Floats, highs: Floats) -> Floats:
 
 
 def _outer_edges(lows: Floats, highs: Floats, g: float) -> tuple[float, float]:
-    """Return the first and the last edge: the extremes, rounded outward to a tenth of their group's span."""
+    """Return the first and the last edge: the extremes, rounded outward to a multiple of a power of ten.
+
+    The power of ten is at most a tenth of the span of the outermost group.
+    """
     first, last = float(lows[0]), float(highs[-1])
     if first == last:  # all values equal: a bin around them
         half = max(g, 1.0) / 2
@@ -421,7 +424,7 @@ def _merge_line(  # noqa: PLR0917
             following[i] = following[j]
             if following[j] >= 0:
                 previous[following[j]] = i
-            if previous[i] >= 0:  # a group that is now finished closes gaps on its left
+            if previous[i] >= 0:  # a group that is now finished may forbid merging with the group on its left
                 i = previous[i]
 
 

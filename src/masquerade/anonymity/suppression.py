@@ -77,7 +77,9 @@ def ball_cover(between: Distances, k: int) -> list[set[int]]:
 
 
 def lean_cover(between: Distances, k: int) -> list[set[int]]:
-    """Cover all rows by the newly covered rows of balls, filled up to k rows, fewest stars per new row first.
+    """Cover all rows greedily by balls that are reduced to their new rows and filled up to k rows.
+
+    The ball with the fewest stars per newly covered row comes first.
 
     Parameters
     ----------
