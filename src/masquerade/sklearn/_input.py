@@ -232,7 +232,10 @@ class DisguisedInput:
         return Records(found.codes, policy, weights, missing=missing)
 
     def _reduced_policy(self, columns: Mapping[str, Any], features: Sequence[str] | None) -> Policy:
-        """Return the policy, reduced to the features and the target if X has no other columns."""
+        """Return the policy, reduced to the features and the target if X lacks columns.
+
+        The stratum, and the variables that are disguised together with a feature or the target, stay too.
+        """
         if features is None or all(name in columns for name in self.names):
             return self.policy
         wanted = {*features, self.target.name, *([self.policy.stratum_variable] * bool(self.policy.strata))}

@@ -340,8 +340,8 @@ class DisguisedNaiveBayes(_ReportClassifier):
         Pseudo-count added to every cell of a class.
     predict_on : {"clear", "disguised"}
         Type of the rows given to `predict` and `predict_proba`. With "disguised", which needs a policy, the
-        most likely *true* class is predicted from the reports. `score` always takes disguised records, and
-        returns the accuracy of those predictions.
+        most likely *true* class is predicted from the reports. With a policy, `score` always takes disguised
+        records, and returns the accuracy of those predictions.
 
     Examples
     --------
