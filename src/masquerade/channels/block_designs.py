@@ -306,7 +306,7 @@ def staircase_channel(
     if len(blocks) != len(weights) or not blocks or any(weight < 1 for weight in weights):
         raise ChannelError("an optimal channel needs a positive whole weight for every block.")
     if any(len(set(block)) < len(block) or not set(block) <= set(range(categories)) for block in blocks):
-        raise ChannelError("a block lists categories of the variable, each once.")
+        raise ChannelError("a block must list categories of the variable, each only once.")
     low, high = gamma.denominator, gamma.numerator
     rows = [[low * weight for weight in weights] for _ in range(categories)]
     for report, block in enumerate(blocks):
@@ -319,7 +319,9 @@ def staircase_channel(
         for row, total in zip(rows, totals, strict=True):
             row.append(spare + most - total)
     if max(sum(row) for row in rows) >= 2**62:
-        raise ChannelError("the weights of an optimal channel are too large; a row may sum to 2^62.")
+        raise ChannelError(
+            "the weights of an optimal channel are too large: each row must sum to less than 2^62."
+        )
     return dense(np.array(rows, dtype=np.int64), range(1, len(rows[0]) + 1))
 
 

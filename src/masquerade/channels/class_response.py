@@ -87,7 +87,7 @@ class ClassResponse:
             object.__setattr__(self, name, rational(getattr(self, name), name))
         self._check_units()
         if not 0 <= self.cells <= 1:
-            raise ChannelError(f"'cells' is a share from 0 to 1. Got {float(self.cells):g} instead.")
+            raise ChannelError(f"'cells' must be a share from 0 to 1. Got {float(self.cells):g} instead.")
         if self.gamma <= 1:
             raise ChannelError(
                 f"'gamma' must be above 1: reports with γ = {float(self.gamma):g} would tell nothing."
@@ -104,8 +104,8 @@ class ClassResponse:
                 )
             if self.k + 1 > len(self.sizes):
                 raise ChannelError(
-                    f"difference blocks need {self.k + 1} variables of {len(self.sizes)}: lower 'k', "
-                    "or set 'cells' to 1."
+                    f"difference blocks need {self.k + 1} variables, but there are {len(self.sizes)}: lower "
+                    "'k', or set 'cells' to 1."
                 )
         if self.blocks > MOST_BLOCKS or self.classes**2 > MOST_ENTRIES:
             raise ChannelError(
@@ -130,7 +130,7 @@ class ClassResponse:
         object.__setattr__(self, "design", design)
         known = set(range(len(self.units)))
         if any(not block or len(set(block)) < len(block) or not set(block) <= known for block, _ in design):
-            raise ChannelError("a block of a design lists units of the blocks, each once.")
+            raise ChannelError("a block of a design must list known units, at least one, and each only once.")
         if len({block for block, _ in design}) < len(design):
             raise ChannelError("a design lists a block twice: add up their weights.")
         if any(not 1 <= weight <= MOST_WEIGHT for _, weight in design):

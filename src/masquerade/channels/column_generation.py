@@ -62,8 +62,8 @@ def generate(
 ) -> tuple[Blocks, DesignSolution, float | None]:
     """Return the design that column generation reaches from the `first` blocks; see `design_columns`.
 
-    Formula: a column has a positive gain if sᵀBs/(sᵀθ) > μᵀs. Columns are searched for by single changes from
-    many starts.
+    Formula: a column s has a positive gain if sᵀBs/(sᵀθ) > μᵀs, with prior θ, multipliers μ and B = M⁻¹AM⁻¹
+    as in `staircase`. Columns are searched for by single changes from many starts.
     Reference: Desaulniers, Desrosiers & Solomon (2005) for the method; Dette, Pepelyshev & Zhigljavsky (2013)
     for its use on designs.
     Cost: minutes for 32 categories. Error: at most value − bound above the optimum, if the bound is proved.
@@ -156,7 +156,7 @@ def _search(blocks: Blocks, gamma: float, prior: Floats, middle: Floats, mu: Flo
 def _unique(blocks: Blocks) -> Blocks:
     """Return distinct blocks in order of first appearance, without full and empty blocks.
 
-    Those two give the same direction, which needs no column.
+    Both give constant columns: reports that are equally likely for all truths and reveal nothing.
     """
     inner = blocks[blocks.any(axis=1) & ~blocks.all(axis=1)]
     packed = np.packbits(inner, axis=1)

@@ -400,7 +400,10 @@ def _rational(blocks: Blocks, weights: Floats, gamma: Fraction, rows: Floats, pr
 
 
 def _small_integers(shares: Floats, blocks: Blocks) -> Any:
-    """Return small integers proportional to the shares that need no extra report; None if there are none."""
+    """Return small integers proportional to the shares, with equal row totals; None if there are none.
+
+    Equal row totals need no extra report.
+    """
     for scale in range(1, 25):
         near = np.rint(shares * scale)
         if np.all(near >= 1) and np.all(np.abs(shares * scale - near) < 1e-4) and not np.ptp(near @ blocks):

@@ -77,8 +77,9 @@ class SampledChannel:
         """Return channel, unbiased map and sample sizes, given the number of people in each block.
 
         Formula: given the sizes n_T the samples are independent, and all reports went through
-        A = (n_1/n·A_1, n_2/n·A_2, …). The map is W⁻¹Aᵀ(AW⁻¹Aᵀ)⁺ at uniform truths, so that a parity is the
-        mean over all people whose block contains it: variance (f² − φ²)/n_u, f = (γ + J − 1)/(γ − 1).
+        A = (n_1/n·A_1, n_2/n·A_2, …). The map is W⁻¹Aᵀ(AW⁻¹Aᵀ)⁺ at uniform truths, so that the estimate of a
+        parity φ is the mean over the n_u people whose block contains it: variance (f² − φ²)/n_u with
+        f = (γ + J − 1)/(γ − 1) for J classes.
         If a needed sample is empty, the planned shares are used and no sizes are returned: the map is then
         unbiased over the random assignment.
         """

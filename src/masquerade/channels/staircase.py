@@ -84,8 +84,9 @@ def solve(problem: DesignProblem, tolerance: float = TOLERANCE) -> DesignSolutio
 def lower_bound(problem: DesignProblem, weights: Floats, mu: Floats, price: float = 0.0) -> float:
     """Return a lower bound of the value over all weights on these columns, for any μ.
 
-    Formula: if g_s ≤ μᵀs + ν·a_s for every column, f* ≥ 2f − μᵀ1 − ν·V by convexity and Σ c_s g_s = f. If μ
-    is slightly infeasible, all its entries are raised by the same amount.
+    Formula: if g_s ≤ μᵀs + ν·a_s for every column, f* ≥ 2f − μᵀ1 − ν·V by convexity and Σ c_s g_s = f, with
+    a = `limits`, V = `most` and ν = `price`. If μ is slightly infeasible, all its entries are raised by the
+    same amount.
     """
     value, gains = problem.value(weights), gradient(problem, weights)
     price = max(price, 0.0)

@@ -132,7 +132,9 @@ def kuk(p1: Rational, p2: Rational, cards: int = 1) -> Channel:
 
 
 def mangat(p: Rational) -> Channel:
-    """Return Mangat's (1994) design: "yes" is always reported, "no" with probability p, otherwise "yes".
+    """Return Mangat's (1994) design: a true "no" is reported as "yes" with probability 1 − p.
+
+    A true "yes" is always reported as "yes".
 
     >>> mq.channels.mangat(0.75).row(1)
     {0: Fraction(1, 4), 1: Fraction(3, 4)}
@@ -480,7 +482,7 @@ def _in_groups(
     """Return the channel of two groups to which people are assigned at random, independently of the truth."""
     first = probability(share, "share")
     if not 0 < first < 1 or len(groups) != 2:
-        raise ChannelError("Both groups need people: the 'share' of the first is above 0 and below 1.")
+        raise ChannelError("There must be two groups, and the 'share' of the first must be between 0 and 1.")
     chances = (first, 1 - first)
     rows = [
         {
@@ -496,7 +498,7 @@ def _in_groups(
 def _pair(values: Pair, name: str) -> tuple[Fraction, Fraction]:
     if isinstance(values, (str, bytes)) or len(values) != 2:
         raise ChannelError(
-            f"{name!r} are two probabilities, one for each group. Got {quote_value(values)} instead."
+            f"{name!r} must be two probabilities, one for each group. Got {quote_value(values)} instead."
         )
     return probability(values[0], name), probability(values[1], name)
 
@@ -504,6 +506,6 @@ def _pair(values: Pair, name: str) -> tuple[Fraction, Fraction]:
 def _items(value: int, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_ITEMS:
         raise ChannelError(
-            f"{name!r} is a whole number from 1 to {MOST_ITEMS}. Got {quote_value(value)} instead."
+            f"{name!r} must be a whole number from 1 to {MOST_ITEMS}. Got {quote_value(value)} instead."
         )
     return value

@@ -43,7 +43,7 @@ class NoiseStage:
         Number of tables.
     law : {"skellam", "laplace", "redraws"}
         Distribution of the noise that the honest contributors together add to a cell. With "redraws" nothing
-        is added: contributors answer by chance (`RedrawTerms`).
+        is added: contributors replace some of their answers by random answers (`RedrawTerms`).
     variance : Fraction
         Variance of this noise.
     ratio : Fraction
@@ -196,7 +196,8 @@ class NoiseTerms:
     def sampler_delta(self) -> float:
         """Return the δ that the error of the sampler adds; `delta` includes it unless `delta` is 0.
 
-        Formula: (1 + e^ε)·2Q·h·error. Only the cells in which two neighbours differ count.
+        Formula: (1 + e^ε)·2Q·h·error, with Q tables, h honest contributors and the error of one share. Only
+        the 2 cells of a table in which two neighbours differ count.
         """
         errors = sum(stage.tables * self.shares(stage).error for stage in self.stages)
         return (1 + math.exp(self.epsilon)) * CELLS_MOVED * self.honest * float(errors)

@@ -229,7 +229,7 @@ class Crosswise(PolicyPart):
 
 
 class Mangat(PolicyPart):
-    """'Yes' is reported unchanged, 'no' with probability p, otherwise 'yes'."""
+    """'Yes' is reported unchanged; 'no' is reported as 'no' with probability p, otherwise as 'yes'."""
 
     kind: Literal["mangat"]
     p: Number

@@ -91,7 +91,7 @@ def _dealt_in(
     if spec.order is not None and response.order < spec.order:
         raise PolicyError(
             f"{where}: tables of {spec.order} variables do not follow from these blocks, only those of "
-            f"{response.order}: let 'k' be {spec.order}, or 'order' {response.order}."
+            f"{response.order}: set 'k' to {spec.order}, or 'order' to {response.order}."
         )
     return response
 
