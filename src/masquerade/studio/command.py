@@ -40,7 +40,9 @@ def command(
         str | None, option("Start with this policy (YAML or JSON).", "FILE", "--policy", "-p")
     ] = None,
     port: Annotated[int, option("The port; 0 for any free port.", min=0, max=65535)] = 0,
-    no_browser: Annotated[bool, flag("Only print the file that opens the page.", "--no-browser")] = False,
+    no_browser: Annotated[
+        bool, flag("Only print the path of the file that opens the page.", "--no-browser")
+    ] = False,
     notebook: Annotated[
         str | None,
         option("Write the steps as a notebook (.py for marimo, .ipynb), and exit.", "FILE"),

@@ -104,7 +104,7 @@ def read_counts(values: Any, where: str) -> dict[str, int]:
     if not isinstance(values, dict) or not all(
         type(rows) is int and 0 <= rows <= MOST_PEOPLE for rows in values.values()
     ):
-        raise InputError(f"{where}: names a whole number of records for every file.")
+        raise InputError(f"{where}: must name a whole number of records for every file.")
     return values
 
 

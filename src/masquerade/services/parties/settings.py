@@ -36,7 +36,7 @@ class DataSettings(Strict):
     """The records of a party, their policy, and their key column."""
 
     files: tuple[AnyPath, ...] = Field(min_length=1)
-    """Parquet, Arrow or CSV files. They form one table, except in sessions with any cell at any party."""
+    """Parquet, Arrow or CSV files. They form one table, except where any party may hold any cell."""
     policy: PublicFile
     """The policy: the categories of variables, and the channels that disguise them."""
     key: str | None = None

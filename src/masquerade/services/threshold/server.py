@@ -82,10 +82,10 @@ class CollectServer(PeopleServer):
         others = sorted({name for name in earlier if name != self.epoch} - set(levels))
         if others:
             raise InputError(
-                f"Epoch {others[0]!r} was before epoch {self.epoch!r}: rows that open in both differ by "
-                "those of people who joined or left, and reveal whose they are. If that is intended, set "
-                "'repeated: true' for the epoch in the settings of both servers and of all people, who must "
-                "then agree."
+                f"Epoch {others[0]!r} was before epoch {self.epoch!r}: the rows opened in the two epochs "
+                "differ by the rows of people who joined or left, which reveals whose rows they are. If that "
+                "is intended, set 'repeated: true' for the epoch in the settings of both servers and of all "
+                "people, who must then agree."
             )
 
     @abstractmethod

@@ -50,7 +50,8 @@ def check_batch(k: int) -> int:
     """
     if k < LEAST_BATCH:
         raise InputError(
-            f"A batch has at least {LEAST_BATCH} reports: smaller steps show who answered, and when. Got {k}."
+            f"A batch must have at least {LEAST_BATCH} reports: smaller steps show who answered, and when. "
+            f"Got {k}."
         )
     return k
 

@@ -247,7 +247,7 @@ class SurveyCollector:
 
     def _check_size(self, body: Sized) -> None:
         if len(body) != self._size:
-            raise InputError(f"All messages of this survey have {self._size:,} bytes.")
+            raise InputError(f"All messages of this survey must have {self._size:,} bytes.")
 
     def _token(self, text: object) -> bytes | None:
         """Return the digest of a token that the survey's key signed; None if the survey has no tokens."""
@@ -266,7 +266,7 @@ class SurveyCollector:
         """Exchange an invitation for the evaluation of a blinded element (RFC 9497)."""
         code = values.get("invitation")
         if self.key is None or set(values) != {"invitation", "blinded"} or not isinstance(code, str):
-            raise InputError("A request for a token contains an invitation and a blinded element.")
+            raise InputError("A request for a token must contain an invitation and a blinded element.")
         element = parse_bytes(values["blinded"], oprf.POINT_SIZE, "blinded")
         point = ristretto255.decode(element)
         self.store.exchange(code[:100], element)
@@ -383,13 +383,13 @@ def check_consent(values: Mapping[str, Any], consents: Collection[str | None]) -
     The digest is the same for all respondents: it states what was agreed to, not who agreed or when.
     """
     if values.get(AGREED) not in consents:
-        raise InputError("A report of this survey contains the digest of the consent that was given.")
+        raise InputError("A report of this survey must contain the digest of the consent that was given.")
 
 
 def parse_report(values: Mapping[str, Any], versions: Mapping[str, Policy], *, own_chance: bool) -> Report:
-    """Parse a report, except its token and texts, and check it against the policies of the survey."""
+    """Parse a report without its token and texts, and check it against the policies of the survey."""
     if set(values) - {AGREED, TEXTS} != FIELDS:
-        raise InputError("A report contains policy, id, mode, reports and token, and nothing else.")
+        raise InputError("A report must contain policy, id, mode, reports and token, and nothing else.")
     policy = versions.get(values["policy"]) if isinstance(values["policy"], str) else None
     if policy is None:
         raise InputError("This report names a policy that does not belong to this survey.")

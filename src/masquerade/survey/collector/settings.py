@@ -52,7 +52,7 @@ class SurveyLimits(common.Limits):
     seconds: float = Field(default=30.0, gt=0, le=86_400, allow_inf_nan=False)
     """The most seconds for a message to arrive, and for its caller to wait."""
     per_minute: int = Field(default=600, ge=1)
-    """The most messages a minute from one address (or proxy); a random limit from half of this up to it."""
+    """The most messages a minute from one address (or proxy). A random part, at most half, is subtracted."""
 
 
 class QuotaSettings(common.Strict):

@@ -64,7 +64,7 @@ class Report:
 
 
 class ReportKeeper(Protocol):
-    """Storage of reports. All methods except the three transactions are called within a transaction."""
+    """Storage of reports. Methods that change or list reports are called within one of the transactions."""
 
     committing: Callable[[], object]
     committed: Callable[[], object]
@@ -182,7 +182,7 @@ class ReportCounts:
     def now(
         self, stamp: Stamp, recount: Callable[[], Mapping[Key, int]]
     ) -> dict[str, dict[tuple[int, tuple[int, ...]], int]]:
-        """Return, by policy, the number of reports of each mode and codes."""
+        """Return, by policy, the number of reports of each combination of mode and codes."""
         if self._counts is None or self._stamp != stamp:
             self._counts, self._stamp = {}, stamp
             for key, number in recount().items():
@@ -273,7 +273,8 @@ class SurveyStore:
     def register(self, policy: Policy, longest_texts: Mapping[str, int] | None = None) -> None:
         """Accept reports under this policy from now on: an amended survey has several versions.
 
-        `longest_texts` has the most bytes of each text, so that there is room for all of them from the start.
+        `longest_texts` has the largest number of bytes of each text, so that there is room for all texts from
+        the start.
         """
         content = json.dumps(policy.to_dict())
         texts = {name: "x" * number for name, number in (longest_texts or {}).items()}
@@ -289,7 +290,7 @@ class SurveyStore:
         return {str(name): Policy.from_dict(json.loads(content)) for name, content in rows}
 
     def register_consent(self, digest: str | None) -> None:
-        """Accept reports with this consent from now on; None stands for a survey without a box to tick."""
+        """Accept reports with this consent from now on; None represents a survey without a box to tick."""
         with self._reports.reading():
             statement = "INSERT INTO facts VALUES (?, ?) ON CONFLICT DO NOTHING"
             self._reports.run(statement, (f"{_CONSENT}{digest or ''}", ""))
@@ -461,7 +462,10 @@ class SurveyStore:
         return sorted(pair for _, _, text in contents for pair in decode_content(text)[1].items())
 
     def count_reports(self) -> dict[str, dict[tuple[int, tuple[int, ...]], int]]:
-        """Return, by policy, the number of reports of each mode and codes; repeated calls use memory."""
+        """Return, by policy, the number of reports of each combination of mode and codes.
+
+        Repeated calls use the counts that are kept in memory.
+        """
         with self._counts.changing, self._reports.reading():
             return self._counts.now(self._reports.totals(), self._count_equal)
 
@@ -556,7 +560,7 @@ def decode_content(text: str) -> tuple[tuple[int, ...], dict[str, str]]:
 
 
 def _digests(code: str) -> list[bytes]:
-    """Return the digests of the invitations of a link; its code states how many they are."""
+    """Return the digests of the invitations of a link; its code states how many there are."""
     _, mark, number = code.partition(USES_MARK)
     uses = (
         int(number) if number.isascii() and number.isdecimal() and len(number) <= len(str(MOST_USES)) else 1

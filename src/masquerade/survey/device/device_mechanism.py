@@ -90,7 +90,10 @@ class DeviceChannel:
 
 @dataclass(frozen=True)
 class Block:
-    """A block of variables that may be dealt to a person, or of their differences from its first variable."""
+    """A block that may be dealt to a person.
+
+    It contains variables or, with `differences`, the differences of its other variables from its first.
+    """
 
     members: tuple[int, ...]
     weight: int
@@ -309,7 +312,7 @@ def _dealing(
 
 
 def _all_blocks(values: Mapping[str, Any], sizes: Sequence[int]) -> list[Block]:
-    """Return all blocks of k variables and then, if they are dealt, all differences of k + 1."""
+    """Return all blocks of k variables, then all difference blocks of k + 1 variables if they are dealt."""
     k, weights = values.get("k"), values["deal"]
     if type(k) is not int or not 1 <= k <= len(sizes):
         raise _bad("blocks have no valid size")

@@ -17,7 +17,8 @@ from masquerade.survey.page.page import body_size
 def terms_text(survey: Survey, authority: str | None = None) -> str:
     """Return the terms of a survey as text, in the survey's first language.
 
-    `authority` is the certificate (PEM) of the CA that signed the collector's; omit it if devices trust it.
+    `authority` is the certificate (PEM) of the CA that signed the collector's certificate; omit it if devices
+    trust this CA already.
     """
     spec, policy, first = survey.spec, survey.policy, survey.languages[0]
     if spec.panel:

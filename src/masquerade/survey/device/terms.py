@@ -263,7 +263,7 @@ def _labels(values: Any, name: str) -> tuple[bool | int | str, ...]:
     if not isinstance(values, list) or not all(type(label) in (bool, int, str) for label in values):
         raise InputError(_BAD.format(f"the labels of {name!r} must be texts or integers"))
     if not values or len({(type(label), label) for label in values}) < len(values):
-        raise InputError(_BAD.format(f"the labels of {name!r} must be distinct, and at least one"))
+        raise InputError(_BAD.format(f"{name!r} must have at least one label, and each label only once"))
     return tuple(values)
 
 

@@ -52,7 +52,7 @@ WHY: Final = {
     "D": "add it with 'type: date' and its years",
     **dict.fromkeys("STU", WORD_FOR_WORD),
 }
-MOST_VALUES: Final = 10**6  # of a number
+MOST_VALUES: Final = 10**6  # most values of a number
 SILENT: Final = frozenset("XI*")  # texts, choice of language, equations
 WITHOUT_TEXTS: Final = {  # answers that LimeSurvey itself provides, with English texts
     "G": {"F": "Female", "M": "Male"},
@@ -281,8 +281,8 @@ def _condition(survey: _Structure, row: Row, left_out: list[str]) -> str:
     parts = [_as_words(part) for part in parts if part not in {"", "1"}]
     if not parts and row["qid"] in survey.with_conditions:
         left_out.append(
-            f"{row.get('title', '')}: its conditions of an older LimeSurvey are not translated: all "
-            "respondents are asked."
+            f"{row.get('title', '')}: its conditions, in the form of older LimeSurvey versions, are not "
+            "translated: all respondents are asked."
         )
     return parts[0] if len(parts) == 1 else " and ".join(f"({part})" for part in parts)
 

@@ -27,7 +27,9 @@ def is_together(group: Group) -> bool:
 
 
 def own_weights(channel: Channel) -> tuple[int, int] | None:
-    """Return the weights of "your own combination" and of each number, if a channel is symmetric.
+    """Return the weights of two outcomes of a sheet, "your own combination" and each number.
+
+    Only symmetric channels have such weights; for others, return None.
 
     Formula: a symmetric channel with weights a (truth) and b (each other report) is the same as: the truth
     with weight a − b, and each of all J reports with weight b. One sheet then serves every truth.

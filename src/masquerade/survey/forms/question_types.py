@@ -10,9 +10,9 @@
     - {type: matrix, text: ..., items: {q1: ..., q2: ...}, answers: {...}}
     - {variable: remarks, type: text, clear: accepted, text: ...}         # see `free_text`
 
-A number or date becomes the category of its bin on the device. The bins are those of the policy's variable,
-or cut points in the file: `bins: [20, 30]` are "under 20", "20 to under 30" and "30 or more". People see
-these groups in words, never as intervals.
+On the device, a number or date becomes the category of its bin. The bins are those of the policy's variable,
+or follow from cut points in the file: `bins: [20, 30]` means "under 20", "20 to under 30" and "30 or more".
+People see these groups in words, never as intervals.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class QuestionEntry:
 
 @dataclass(frozen=True)
 class NumberInput:
-    """How a number or a date becomes a category: `codes[i]` for values from `cuts[i - 1]` below `cuts[i]`."""
+    """Conversion of a number or date to a category: `codes[i]` if it is in [`cuts[i - 1]`, `cuts[i]`)."""
 
     cuts: tuple[Number, ...]
     codes: tuple[int, ...]
@@ -228,7 +228,7 @@ def bin_texts(number: NumberInput, words: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def type_problems(entry: QuestionEntry, policy: Policy, languages: Sequence[str]) -> Iterator[str]:
-    """Yield the problems of the type of a question whose variable the policy has."""
+    """Yield the problems of the type of a question; the policy must contain its variable."""
     spec, where = entry.spec, entry.where
     kind, variable = type_of(entry, policy), policy.schema[entry.name]
     if spec.caution is not None:

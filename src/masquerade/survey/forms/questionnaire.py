@@ -27,7 +27,7 @@ UNKNOWN_CONSENT: Final = (
 WORD_FOR_WORD: Final = (
     "what people write cannot be disguised; add it with 'type: text', which sends it word for word"
 )
-MOST_GROUPS: Final = 4  # into which the numbers of a question are divided
+MOST_GROUPS: Final = 4  # most groups into which the numbers of a question are divided
 NEITHER: Final = "does not apply"
 NEITHER_WORDS: Final = {
     "en": "Does not apply",
@@ -49,7 +49,8 @@ Atom = tuple[str, bool, tuple[str, ...]]  # question, True for "is one of" (Fals
 class ImportedQuestion:
     """A variable to ask: a question, or an item of a question with several items (`item_of`).
 
-    `answers` are the categories. Those of a number follow from `number`, the keys of a number in a survey.
+    `answers` are the categories. For a question about a number, they are groups of numbers, and `number`
+    contains the keys of `number` in a survey file.
     """
 
     name: str
@@ -145,7 +146,10 @@ class Questionnaire:
 
 
 def _has_text(question: ImportedQuestion, label: str) -> bool:
-    """Return True if the survey file needs a text of an answer: not for groups of numbers, nor for ticks."""
+    """Return True if the survey file needs a text for an answer.
+
+    Groups of numbers and the answers of items to tick need none, except for missing answers.
+    """
     is_missing = label.lower() in MISSING_NAMES or label == NEITHER
     return is_missing or (question.number is None and question.type != "multiple")
 

@@ -96,7 +96,7 @@ def _texts(entry: QuestionEntry) -> Iterator[tuple[str, Text]]:
 
 
 def _unreachable(survey: Survey) -> Iterator[str]:
-    """Yield questions whose conditions, with those of the questions they depend on, nobody can meet."""
+    """Yield questions that nobody is asked: their conditions and those of earlier questions conflict."""
     by_name = {question.name: question for question in survey.questions}
     for entry in survey.entries:
         allowed: dict[str, set[int]] = {}
@@ -130,7 +130,7 @@ def _channels(group: Group) -> list[Channel]:
 
 
 def _shown_odds(channel: Channel) -> Iterator[Fraction]:
-    """Yield the odds that the page shows: that the answer itself is sent, or the whole row if it is short."""
+    """Yield the odds that the page shows: of the answer itself or, with few answers, of each report."""
     for code in range(channel.truths):
         row = channel.row(code)
         yield from row.values() if channel.truths <= SHOWN_LABELS else [row.get(code, Fraction(0))]

@@ -118,7 +118,7 @@ class SurveyQuestion:
 
     Codes of `not_offered` represent people who are not asked: they cannot be chosen. Questions with the same
     `screen` are shown together, below the text `intro`. `refused` is the code of people who would rather not
-    say. A `number` is converted to a code; of an item to tick, `ticked` are the codes for yes and no.
+    say. A `number` is converted to a code; for an item to tick, `ticked` contains the codes for yes and no.
     """
 
     name: str
@@ -371,7 +371,7 @@ def _revealed_variables(survey: Survey, name: str, conditions: Mapping[str, Iter
 
 
 def _ticked_codes(variable: Variable, spec: QuestionSpec) -> tuple[int, int]:
-    """Return the codes of an item that is ticked and of one that is not; the first category means ticked."""
+    """Return the codes of a ticked and of an unticked item; by default the first category means ticked."""
     labels = answered_categories(variable)
     ticked = labels[0] if spec.ticked is None else spec.ticked
     [other] = [label for label in labels if label != ticked]
@@ -427,7 +427,7 @@ def _problems(survey: Survey) -> Iterator[str]:
         if all(it.name in survey.policy.schema for it in survey.entries):
             yield from own_chance_problems(survey.policy, conditions)
             yield from (
-                f"own_chance: {it.name}: a sheet needs a question of the type choice."
+                f"own_chance: {it.name}: a sheet needs a question of the type choice or scale."
                 for it in survey.entries
                 if type_of(it, survey.policy) not in ("choice", "scale")
             )

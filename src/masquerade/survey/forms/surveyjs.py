@@ -34,7 +34,7 @@ SILENT: Final = frozenset({"html", "image", "expression"})
 _VALUE: Final = r"(?:'([^']*)'|\"([^\"]*)\"|(-?\d+(?:\.\d+)?|true|false))"
 _IS: Final = re.compile(rf"\{{([^}}]+)\}}\s*(==|=|!=|<>|equal|notequal)\s*{_VALUE}", re.IGNORECASE)
 _HAS: Final = re.compile(rf"\{{([^}}]+)\}}\s*(contains|notcontains)\s*{_VALUE}", re.IGNORECASE)
-MOST_VALUES: Final = 10**6  # of a number
+MOST_VALUES: Final = 10**6  # most values of a number
 LARGEST: Final = 10**12
 WHY: Final = {
     "comment": WORD_FOR_WORD,

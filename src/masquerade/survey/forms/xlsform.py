@@ -1,6 +1,6 @@
 """Reader of XLSForm, the spreadsheets of ODK, KoBo and Enketo: sheets `survey`, `choices` and `settings`.
 
-It uses openpyxl, which is already an optional dependency. Of pyxform only the reader would be needed.
+It uses openpyxl, which is an optional dependency anyway, instead of pyxform, which mainly converts forms.
 Questions to choose one answer or several, numbers within limits and ranges are imported; a group with the
 appearance `table-list` becomes a matrix. The condition of a group applies to all questions in it.
 """
@@ -186,7 +186,7 @@ def _limits(row: Mapping[str, str], kind: str) -> tuple[float, float, float] | N
 
 
 def _of_item(atom: Atom | None, several: set[str]) -> Atom | None:
-    """Return a condition on a choice of a question with several answers as one on the item's variable."""
+    """Return a condition on a choice of a question with several answers, as a condition on its variable."""
     if atom is None or atom[0] not in several:
         return atom
     name, holds, [choice] = atom
@@ -225,7 +225,10 @@ def _sheets(path: Path) -> dict[str, Rows]:
 
 
 def rows_of(title: str, cells: Cells) -> Rows:
-    """Return the rows of a sheet as texts by column name; the first row has the names, `line` the number."""
+    """Return the rows of a sheet as texts by column name; the column `line` has the number of the row.
+
+    The first row that is not empty has the names.
+    """
     names: list[str] = []
     rows: Rows = []
     cells_read = 0

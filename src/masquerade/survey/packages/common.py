@@ -40,7 +40,7 @@ def check_without_tokens(survey: Survey, tool: str) -> None:
 
 
 def question_text(question: SurveyQuestion, language: str) -> str:
-    """Return the text of a question, below the text that it shares with others."""
+    """Return the text of a question, preceded by the text that it shares with other questions."""
     text = question.text[language]
     return text if question.intro is None else f"{question.intro[language]} – {text}"
 

@@ -1,4 +1,4 @@
-"""The package for LimeSurvey: a survey to import (.lss), and a theme that disguises before the form is sent.
+"""The package for LimeSurvey: a survey to import (.lss), and a theme that disguises answers before sending.
 
 LimeSurvey evaluates conditions again on what it receives, and would delete reports of follow-up questions. So
 the survey has no conditions: the theme shows and hides questions itself.
@@ -24,7 +24,7 @@ from masquerade.survey.page import page
 from masquerade.survey.page.consequences import say_bound
 from masquerade.survey.page.script_text import literal
 
-SID: Final = "100001"  # LimeSurvey gives the survey another number if it has this one
+SID: Final = "100001"  # LimeSurvey gives the survey another number if this one is taken
 CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,19}")  # codes of questions in LimeSurvey
 INCOMPLETE: Final = {
     "en": "Please answer every question.",
@@ -36,8 +36,9 @@ README: Final = """\
 LimeSurvey package of "{title}"
 
 1. Copy the folder {theme} into upload/themes/survey/ of LimeSurvey, and install it: Configuration, Themes.
-2. Import survey.lss: Create survey, Import. It selects the theme, one page, anonymous responses, and neither
-   times nor addresses. Keep these settings: LimeSurvey stores what it receives, when and from where.
+2. Import survey.lss: Create survey, Import. It selects the theme, one page and anonymous responses, and
+   switches off the storage of times and addresses. Keep these settings: otherwise LimeSurvey also stores when
+   and from where it received a response.
 3. Answer it once yourself as a test, with the browser's network view open: what is sent is what was drawn.
 4. Export the responses as CSV with question codes and answer codes, and write a file of reports:
    masquerade survey responses PACKAGE responses.csv --out reports.parquet

@@ -1,8 +1,8 @@
 """The package for ODK, KoBo and Enketo: an XLSForm for interviewers, and printed sheets for the draws.
 
 The random numbers of these tools are neither exact nor secret: they are stored with the form. So the device
-never has a true answer. The respondent draws by a printed spinner, dice or a birthday, and the form asks only
-for the result.
+never receives the true answer to a disguised question. The respondent draws by a printed spinner, dice or a
+birthday, and the form asks only for the result.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def build_package(survey: Survey, tool: str) -> ToolPackage:
     Raises
     ------
     InputError
-        If the tool cannot ask this survey. The message states why.
+        If the tool cannot conduct this survey. The message states why.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def build_package(survey: Survey, tool: str) -> ToolPackage:
 
 
 def _common_remarks(survey: Survey, tool: str) -> list[str]:
-    """Return remarks on the parts of the survey file that no package takes over."""
+    """Return remarks on the parts of the survey file that the package changes or omits."""
     remarks = []
     if survey.spec.agree is not None and tool != "surveyjs":
         remarks.append("the box to agree is not included: ask for consent in the tool itself.")

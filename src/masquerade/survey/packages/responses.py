@@ -1,4 +1,4 @@
-"""Reader of other tools' exports: reports by the codes of their package, written as a file of reports.
+"""Reader of other tools' exports: reports are decoded with the package's codes and written to a file.
 
 The package and the export are untrusted: both are read within limits, and only columns listed in
 `responses.json` are read. An error names row and column, never a value.

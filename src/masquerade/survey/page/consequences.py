@@ -1,4 +1,4 @@
-"""Bounds on what the reports of a survey reveal, stated in sentences that the computed figures choose.
+"""Bounds on what the reports of a survey reveal, in sentences that are selected by the computed numbers.
 
 The first screen of the page, the letter and the dossier show the same sentences: `say_bound` states how sure
 a reader can become, and `say_views` who sees true answers and who sees what was sent.
@@ -97,7 +97,7 @@ def say_bound(survey: Survey, language: str) -> list[str]:
 
 
 def say_views(survey: Survey, language: str) -> list[View]:
-    """Return for each role what it sees, in one language; the γ of the record chooses the words."""
+    """Return the view of each role, in one language; the texts depend on the γ of the record."""
     words, level = survey.words[language], protection_level(survey.record_gamma)
     rest = words[f"true_{level}"]
     clear = (words["true_clear"], words["true_rest"].replace("{x}", rest))

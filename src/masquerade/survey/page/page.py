@@ -230,7 +230,7 @@ def _days(survey: Survey, day: str | None) -> dict[str, str] | None:
 
 
 def _for_others(survey: Survey) -> dict[str, Any]:
-    """Return the values that another survey tool needs, in addition to `masquerade.js`, to draw and send."""
+    """Return the values that another survey tool needs, in addition to `masquerade.js`, to send reports."""
     policy = survey.policy
     return {
         "policy": policy.id,

@@ -1,8 +1,9 @@
-"""Printed parts of a survey: the letter with the page's sha256, and sheets for people who draw themselves.
+"""Printed parts of a survey: the letter with the page's sha256, and sheets for drawing reports by hand.
 
 A sheet implements the same channel as the page: a spinner with sectors, dice read as digits, or the day of an
 acquaintance's birthday. Dice are exact by the page's rule: of the 6^k results of k dice, an outcome of weight
-w gets w·⌊6^k/D⌋, and the remaining results are rolled again. Birthdays are only roughly uniform.
+w gets w·⌊6^k/D⌋, where D is the sum of the weights, and the remaining results are rolled again. Birthdays are
+only roughly uniform.
 """
 
 from __future__ import annotations
@@ -82,7 +83,10 @@ def letter(survey: Survey, digest: str) -> str:
 
 
 def sheets(survey: Survey) -> str:
-    """Return the printed sheets: one per question, or per number of combinations of several questions."""
+    """Return the printed sheets.
+
+    There is one per question or, for questions answered together, one per number of answer combinations.
+    """
     language, policy = survey.languages[0], survey.policy
     words = survey.words[language]
     by_name = {question.name: question for question in survey.questions}
@@ -152,7 +156,7 @@ def _sheet(answer: str, weights: list[tuple[str, int]], words: dict[str, str]) -
 
 
 def ranges(weights: list[tuple[str, int]], total: int, words: int) -> list[tuple[str, int, int]]:
-    """Divide `words` equally likely numbers among labels; return the first and the last number of each.
+    """Divide the numbers below `words` among labels; return the first and the last number of each label.
 
     >>> ranges([("yes", 3), ("no", 1)], 4, 36)
     [('yes', 0, 26), ('no', 27, 35)]

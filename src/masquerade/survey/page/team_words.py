@@ -30,7 +30,7 @@ def team_page(survey: Survey) -> str:
 
 
 def say_guarantee(survey: Survey, language: str) -> str:
-    """Return the bound on everything that one person sends, after the questions that are sent in clear."""
+    """Return the bound on everything that one person sends, preceded by a list of the clear questions."""
     words, page_words = team_words(language), survey.words[language]
     quoted = [words["quote"].replace("{x}", text[language]) for text in survey.clear_texts]
     listed = [words["clear"].replace("{x}", ", ".join(quoted))] if quoted else []
