@@ -50,7 +50,7 @@ def command(
     detect: Annotated[
         float | None, option("Size φ of an association between two variables that must be detected.", "PHI")
     ] = None,
-    power: Annotated[float, option("Power with which --detect must be detected.")] = 0.8,
+    power: Annotated[float, option("Power with which the association of --detect must be detected.")] = 0.8,
     rule: Annotated[Literal["test", "bic"], option("Detect by a test at 5%, or as a BIC link.")] = "test",
     prior: Annotated[
         str | None, option("File of expected shares: {smoker: [0.2, 0.8], …}; equal by default.", "FILE")
@@ -183,7 +183,7 @@ def _comparison(made: Plan) -> Any:
         f"Designs at ε = {made.epsilon:.4g}, {made.n:,} people",
         ["design"],
         [
-            "± points\nwidest table",
+            "± points\nworst table",
             *(["people\nneeded"] if targeted else []),
             "ε of a\nvariable",
             "ε of a\nrecord",

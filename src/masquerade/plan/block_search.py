@@ -40,7 +40,8 @@ class BlockSearch:
     Parameters
     ----------
     sizes : tuple of int
-        Number of categories of each unit.
+        Number of categories of each unit. A unit is a variable, or several variables that are always dealt
+        together.
     tables : tuple of tuples of int
         The requested tables, each as the indices of its units.
     """
@@ -155,7 +156,8 @@ class BlockSearch:
 
         Formula: blocks B with probabilities p give an interaction u the information
         I_u = Σ_{B ∋ u} p_B ((γ−1)/(γ+J_B−1))², J_B the classes of B. The mean cell variance of a table is
-        Σ_u c_u/I_u; its mean power over all tables is convex in p, and is minimised by multiplicative steps.
+        Σ_u c_u/I_u, c_u = Π_{i ∈ u} (K_i − 1) / (number of cells)². The power mean of these variances over
+        all tables (exponent SHARPNESS) is convex in p, and is minimised by multiplicative steps.
         Reference: Silvey, Titterington & Torsney (1978) for the steps.
         Cost: ROUNDS times the number of interactions within all blocks.
         """

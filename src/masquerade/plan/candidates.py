@@ -32,9 +32,8 @@ MOST_REPORTS = 2**22  # most blocks times classes
 MOST_SOLVED = 8  # most categories for which the optimal channel for a prior is computed
 Flags = NDArray[np.bool_]
 Whole = NDArray[np.int64]
-SHARES = tuple(
-    round(0.05 * step, 2) for step in range(1, 21)
-)  # of the blocks, the shares that report cells, not differences
+# probabilities to try for blocks that report cells; the other blocks report differences
+SHARES = tuple(round(0.05 * step, 2) for step in range(1, 21))
 
 
 @dataclass(frozen=True)
@@ -320,7 +319,7 @@ class Joint(Candidate):
         return math.prod(self.task.sizes.values())
 
     def variances(self, epsilon: float) -> Floats:
-        """Return (t(Γ, J, J_S) − ‖θ‖²) / (number of cells)."""
+        """Return (t − ‖θ‖²) / (number of cells), with t of a symmetric channel over all combinations."""
         joint, top = self.combinations, math.exp(epsilon)
         whole = top + joint - 1
         share = joint / self.task.cells
@@ -564,7 +563,7 @@ class DesignedBlocks(Candidate):
         return PairReports(own, parts) if parts else None
 
     def cannot(self) -> list[str]:
-        """Describe the tables that no block contains."""
+        """Warn that tables of more variables than planned may not be estimable."""
         widest = max(len(table) for table in self.task.tables)
         if widest >= len(self.task.variables):
             return []

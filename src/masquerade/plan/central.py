@@ -15,8 +15,9 @@ def central_epsilon(epsilon: float, n: int, delta: float = 1e-6, categories: int
     """Return ε of (ε, δ)-differential privacy for the counts of n records, each disguised at `epsilon`.
 
     Formula: the clones bound, δ(ε) = Σ_c Bin(c; n−1, q)·[(α−e^εβ)·P(Bin(c,½) ≥ a−1) + (β−e^εα)·P(Bin(c,½) ≥
-    a)], α = γ/(γ+1), β = 1−α; q = 2/(γ+K−1) for k-ary randomized response over K `categories`, e^−ε for any
-    other mechanism. Never above the local ε.
+    a)], where γ = exp(`epsilon`), α = γ/(γ+1), β = 1−α, a = ⌊r(c+1)/(1+r)⌋ + 1, r = (e^εα−β)/(α−e^εβ). The
+    probability q is 2/(γ+K−1) for k-ary randomized response over K `categories`, and 1/γ for any other
+    mechanism. The result is never above `epsilon`.
     Reference: Feldman, McMillan & Talwar (2021, 2023).
     Cost: milliseconds. Error: an upper bound; about a fifth above the exact value where that is known.
 

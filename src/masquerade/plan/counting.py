@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DELTA = 1e-6
 PEOPLE_COLLUDE, PEOPLE_LEAVE = 0.1, 0.05  # assumed shares of people in secure aggregation
-LARGEST_MASK = 12.0  # ε of disguised records that are shuffled
+LARGEST_MASK = 12.0  # largest ε tried for disguised records that are shuffled
 
 
 class CountedBy(NamedTuple):
@@ -165,7 +165,7 @@ class CountingComparison(Printed):
         axes.set_yticks(range(len(ways)), [way.name for way in ways])
         axes.set_xscale("log")
         axes.set_xlim(min(margins) / 2, max(margins) * 30)
-        axes.set_xlabel(f"± points, widest table, {self.n:,} people, ε = {self.epsilon:.3g}")
+        axes.set_xlabel(f"± points, worst table, {self.n:,} people, ε = {self.epsilon:.3g}")
         return axes
 
 
@@ -181,8 +181,9 @@ def compare_counting(plan: Plan, by: CountedBy) -> CountingComparison:
 
     Notes
     -----
-    Formula: the variance of a share with noise is θ(1 − θ)/n + σ²(ε, δ, Q)·(m/h)·φ/n², m contributors of whom
-    h are honest and present, φ the factor by which consistent tables reduce the noise.
+    Formula: the variance of a share with noise is θ(1 − θ)/n + σ²(ε, δ, Q)·(m/h)·φ/n² for Q tables and m
+    contributors, of whom h are honest and present. φ is the factor by which consistency between the tables
+    reduces the noise (`noise_factor`).
     """
     n, epsilon = plan.n, plan.way.record_epsilon(plan.epsilon)
     sizes = plan.task.schema
@@ -237,10 +238,10 @@ def compare_counting(plan: Plan, by: CountedBy) -> CountingComparison:
 
 
 def noise_factor(names: frozenset[str], tables: Sequence[frozenset[str]], sizes: Mapping[str, int]) -> float:
-    """Return the variance of the noise in a cell of a consistent table, divided by its variance as drawn.
+    """Return the variance of a cell's noise after tables were made consistent, divided by that before.
 
-    Formula: contrasts of each set S have precision Σ_{t ⊇ S} K_S/K_t over all tables t, and the cell of a
-    table is the sum of its contrasts; the total is known.
+    Formula: with K_S the number of cells of a set S of variables, the contrasts of S have the precision
+    Σ_{t ⊇ S} K_S/K_t over all tables t. A cell of a table is the sum of its contrasts; the total is known.
     """
 
     def cells(some: frozenset[str]) -> int:

@@ -58,9 +58,9 @@ def expected_errors(
 ) -> list[ExpectedError]:
     """Return the expected error of every table, exact for the linear estimates and the given shares.
 
-    Formula: Var = Σ_m λ_m G[m, cell]² − θ². Moments of variables that are disguised separately multiply.
-    Variables are assumed independent with these shares. The second moments depend on nothing else if each
-    variable is disguised symmetrically.
+    Formula: Var = Σ_m λ_m G[m, cell]² − θ². The second moments of separately disguised variables are
+    multiplied: the variables are assumed to be independent, with these shares. If every variable is disguised
+    symmetrically, the sum of the second moments over the cells depends on neither assumption.
     """
     known = _KnownErrors(policy, shares)
     return [known.error(table) for table in tables]

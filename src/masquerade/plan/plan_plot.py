@@ -52,7 +52,7 @@ def error_curves(plan: Plan, ax: Axes | None = None) -> Axes:
                 fontsize=8.5,
             )
         _points_axis(axes)
-        axes.set_ylabel("± points, widest table")
+        axes.set_ylabel("± points, worst table")
         _finish(axes, plan, f"95% margin of a cell's share with {plan.n:,} people")
     return axes
 
@@ -136,7 +136,7 @@ def detectable_matrix(plan: Plan, ax: Axes | None = None) -> Axes:
         axes.tick_params(length=0)
         bar = axes.figure.colorbar(image, ax=axes, shrink=0.7)
         bar.outline.set_visible(False)
-        heading = f"Smallest association φ that {plan.n:,} people show\n(power 0.8; –: not detectable)"
+        heading = f"Smallest association φ detected with {plan.n:,} people\n(power 0.8; –: not detectable)"
         axes.set_title(heading, loc="left", fontsize=10)
     return axes
 

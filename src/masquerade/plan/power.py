@@ -48,8 +48,9 @@ class PairReports:
 
 
 def associated_table(first: Floats, second: Floats, phi: float) -> Floats:
-    """Return the table with these margins and effect size φ, with positive association of the codes.
+    """Return the table with these margins and effect size φ.
 
+    The codes are associated positively, or negatively if only a negative association can have this φ.
     Formula: θ = π_x π_z + s·a bᵀ with a, b the centred scores times the margins, Σ(θ−θ0)²/θ0 = φ².
     """
     independent = np.outer(first, second)
@@ -71,10 +72,10 @@ def associated_table(first: Floats, second: Floats, phi: float) -> Floats:
 
 
 def largest_association(first: Floats, second: Floats) -> tuple[Floats, float]:
-    """Return the change of the table with these margins at φ = 1, and the largest φ of this direction.
+    """Return the strongest departure from independence with these margins, divided by its φ, and this φ.
 
-    Formula: towards the table in which both variables rise together as far as the margins allow, or one rises
-    as the other falls, whichever has the larger φ.
+    Formula: the difference between the independent table and the table in which both variables rise together
+    as far as the margins allow, or one rises as the other falls, whichever has the larger φ.
     Reference: Fréchet (1951).
     """
     independent = np.outer(first, second)
@@ -331,7 +332,7 @@ def pair_of_axes(first: Floats, second: Floats) -> PairReports:
 
 
 def symmetric_matrix(cells: int, gamma: float, joint: int | None = None) -> Floats:
-    """Return P restricted to cells within a symmetric channel over `joint` combinations."""
+    """Return the channel of a table's cells if one symmetric channel disguises all `joint` combinations."""
     whole = cells if joint is None else joint
     other = (whole / cells) / (gamma + whole - 1)
     result = np.full((cells, cells), other)

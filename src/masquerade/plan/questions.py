@@ -22,7 +22,8 @@ Questions = str | Query | Sequence[str | Query | Sequence[str]]
 def tables_of(questions: Questions, schema: Schema, clear: Collection[str] = ()) -> tuple[Table, ...]:
     """Return the requested tables without duplicates, each as its variables in the schema's order.
 
-    Variables in `clear` are omitted from tables: a table by a clear group is a comparison of its groups.
+    Variables in `clear` are omitted from tables: a table with such a variable only compares the groups that
+    the variable defines.
 
     A text is ``singles``, ``pairs``, ``singles, pairs``, a list of tables such as "smoker×region, age", or a
     learner: ``structure(max_parents=2)``, ``naive_bayes(target)``, ``rules(size=3)``, ``tree(target,
@@ -172,7 +173,7 @@ def _number(values: Iterable[str], name: str, default: int, family: str) -> int:
             or not int(number or key)
         ):
             raise InputError(
-                f"queries: {family}({name}={default}) takes a whole number from 1. Got {value!r}."
+                f"queries: {family}({name}={default}) takes a whole number, at least 1. Got {value!r}."
             )
         return int(number or key)
     return default

@@ -57,9 +57,9 @@ def axis_moments(channel: Channel, shares: Floats) -> AxisMoments:
 
 
 def component_norms(sizes: Sequence[int], shares: Sequence[Floats]) -> dict[tuple[int, ...], float]:
-    """Return ‖θ_u‖² for every interaction u: θ_u is the component of a product distribution for u only.
+    """Return ‖θ_u‖² for every interaction u, where θ_u is its component of a product distribution.
 
-    Formula: the components of a product multiply: ‖θ_i − 1/K_i‖² for i in u, 1/K_i for the others.
+    Formula: the product of ‖θ_i − 1/K_i‖² over i in u and of 1/K_i over the other variables.
     """
     centred = [float(((share - 1 / size) ** 2).sum()) for size, share in zip(sizes, shares, strict=True)]
     return {
@@ -106,8 +106,9 @@ class BlockDeal:
 
     Formula: an interaction u of a table is estimated from all blocks that contain it, conditional on the
     number of records in each block. Each block has its scale a = (γ−1)/(γ+J−1), where J is its number of
-    classes. If all blocks have J classes, the variance is (f²·dim_u/J_S − ‖θ_u‖²)/(n·q_u), where f = 1/a and
-    q_u is the probability of a block that contains u.
+    classes. If all blocks have J classes, the variance is (dim_u/(a²·cells) − ‖θ_u‖²)/(n·q_u), where dim_u is
+    the product of K_i − 1 over i in u, cells is the number of cells of the table, and q_u is the probability
+    of a block that contains u.
     """
 
     sizes: Mapping[str, int]

@@ -73,7 +73,7 @@ def _pictures(plan: Plan) -> list[dict[str, Any]]:
         (
             "error",
             "The error of each design",
-            "The margin of the widest table against ε. No mechanism can reach the shaded area.",
+            "The largest margin of a table against ε. No mechanism can reach the shaded area.",
             plan.plot_error,
         ),
         ("queries", "The error of each table", "Margins at 95%, the widest first.", plan.plot_queries),
