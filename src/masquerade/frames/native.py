@@ -165,7 +165,7 @@ def _polars_labels(series: Any, codes: NDArray[Any], last: int) -> pa.Array:
     if hasattr(numbers.cat, "to"):
         labels = expand_dictionary(_combine_chunks(numbers.cat.to(series.dtype, strict=False).to_arrow()))
         return labels.fill_null(labels[int(codes[0])])
-    row = np.full(last + 1, -1, dtype=np.int64)  # number of rows with the category: Polars below 2
+    row = np.full(last + 1, -1, dtype=np.int64)  # for older Polars: the index of a row with each category
     rows_with(codes[:_GLANCE], row)  # usually the first rows contain all of them
     unseen = np.flatnonzero(row < 0)
     if len(unseen) > _FEW_UNSEEN:

@@ -54,8 +54,8 @@ class Archive(zipfile.ZipFile):
                 raise ValueError
             if part.file_size > min(MOST_UNPACKED, max(SMALL, MOST_RATIO * part.compress_size)):
                 raise self.too_large(
-                    f"unpacks to {part.file_size / 1e6:,.0f} MB from {part.compress_size / 1e6:,.1f} MB; at "
-                    f"most {MOST_UNPACKED >> 20:,} MiB and {MOST_RATIO} times are read"
+                    f"unpacks to {part.file_size / 1e6:,.0f} MB from {part.compress_size / 1e6:,.1f} MB; the "
+                    f"limits are {MOST_UNPACKED >> 20:,} MiB and {MOST_RATIO} times the packed size"
                 )
         return super().open(name, mode, pwd, force_zip64=force_zip64)
 

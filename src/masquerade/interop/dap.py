@@ -10,8 +10,8 @@ input is a collector's result as JSON::
 
 or, instead of `counts`, the decrypted aggregate shares in hexadecimal digits with the number of the VDAF
 draft that they follow: ``"draft": 18, "shares": ["…", "…"]``. A share is a vector of elements of Field128,
-each in 16 bytes, little-endian, as in the test vectors of two drafts. Shares of any other form give counts
-that do not add up to the number of reports, and are refused.
+each in 16 bytes, little-endian, as in the test vectors of the VDAF drafts. Shares of any other form give
+counts that do not add up to the number of reports, and are refused.
 
 Aggregators may add noise of their own before they send their shares. A result of version 2 states it::
 
@@ -212,7 +212,7 @@ def to_dap(policy: Policy, vdaf: str = VDAF) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If the reports have more than 10,000 cells, or are not bits.
+        If the reports have more than 10,000 cells, or are not bits although `vdaf` sums bits.
 
     Examples
     --------
@@ -358,7 +358,7 @@ def dap_sums(values: object, length: int = 1, max_measurement: int = 1) -> DapSu
     if length < 1 or length > MOST_CELLS or (vdaf in SCALARS and length != 1):
         raise InputError(f"'length' must be from 1 to {MOST_CELLS:,}, and 1 for {' and '.join(SCALARS)}.")
     if max_measurement < 1:
-        raise InputError("'max_measurement' must be a whole number from 1.")
+        raise InputError("'max_measurement' must be a whole number, at least 1.")
     n = _report_count(checked.get("report_count"), "report_count")
     sums, noise = _sums(checked, str(vdaf), length), _noise(checked, str(vdaf), length, max_measurement)
     if len(sums) != length:
@@ -424,7 +424,7 @@ def _noise(values: Mapping[str, Any], vdaf: str, length: int, max_measurement: i
     sensitivities = {"Prio3Histogram": 2, "Prio3SumVec": vector, "Prio3SumVecWithMultiproof": vector}
     sensitivity = sensitivities.get(vdaf)
     if sensitivity is None:
-        raise InputError(f"{vdaf} has no strategy for noise: only Prio3Histogram and Prio3SumVec have.")
+        raise InputError(f"{vdaf} has no strategy for noise. These have one: {', '.join(sensitivities)}.")
     epsilon = _epsilon(strategy)
     scale = sensitivity / float(epsilon)
     q = exp(-1 / scale)
@@ -530,7 +530,7 @@ def _is_number(value: object, among: Sequence[int]) -> bool:
 
 def _report_count(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MOST_REPORTS:
-        raise InputError(f"{name!r} must be a whole number from 1.")
+        raise InputError(f"{name!r} must be a whole number from 1 to {MOST_REPORTS:,}.")
     return value
 
 

@@ -134,8 +134,8 @@ def write_release(
     Parameters
     ----------
     data : str or Path
-        Disguised file whose metadata name this policy, as written by `disguise_file` and by surveys. Columns
-        that the policy does not report are omitted.
+        Disguised file with the id of this policy in its metadata, as written by `disguise_file` and by
+        surveys. Columns that the policy does not report are omitted.
     policy : Policy, str or Path
         The policy, or its file.
     folder : str or Path
