@@ -253,7 +253,8 @@ class AxisMaps:
         Returns
         -------
         tuple
-            The reduced sums, the maps of the smaller table, and the range of the product of dropped weights.
+            The reduced sums, the maps of the smaller table, and the smallest and largest product of the
+            entries of the maps that were contracted.
         """
         maps: list[AxisMap] = []
         columns: list[Floats | None] = []

@@ -337,10 +337,11 @@ class SumCovariance(BlockCovariance):
 
 @dataclass(frozen=True, slots=True)
 class ScaledCovariance(BlockCovariance):
-    """Covariance of a table times a factor, used as an estimate of the unscaled table.
+    """Covariance of a table times a factor, if the product is an estimate of the table of other records.
 
-    Given the records, the counts that the factor adds or removes are a guess, so (factor − 1)² times the
-    sampling variance is added.
+    An example is the table of several samples, estimated from one of them. Given the records of that sample,
+    the counts that the factor adds or removes are a guess, so (factor − 1)² times the sampling variance is
+    added.
     """
 
     term: Covariance

@@ -113,7 +113,7 @@ class TableReduction:
     at : tuple of pairs
         Axes that are fixed, and their codes.
     among : tuple of pairs
-        Axes of which only some codes count, and these codes in the order of the smaller table.
+        Axes of which only some codes are kept, and these codes in the order of the smaller table.
     """
 
     keep: tuple[int, ...]
@@ -273,7 +273,7 @@ class Evidence(Protocol):
         """
 
     def __add__(self, other: Evidence) -> Evidence:
-        """Return the evidence of both tables, about different records of any populations: counts add up."""
+        """Return the evidence of the sum of two tables of different records, from any populations."""
 
     def pool(self, samples: Sequence[Sample]) -> Pool:
         """Combine samples of one population; `samples` includes this evidence."""

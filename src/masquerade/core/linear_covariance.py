@@ -79,7 +79,7 @@ class LinearCovariance(BlockCovariance):
 
     Formula: population Σ a aᵀ − N̂N̂ᵀ/n; given_records Σ a aᵀ − diag(E), where E estimates Σ weight² over the
     records of each true cell (N̂ itself without survey weights).
-    Reference: Ma & Sivakumar (2005), Theorem 2, with observed counts for their expectations.
+    Reference: Ma & Sivakumar (2005), Theorem 2, with observed counts in place of their expectations.
     Cost: one contraction with squared maps for the diagonal, the same as for the table itself.
     Error: unbiased for the conditional covariance; the population form is off by O(1/n).
     """

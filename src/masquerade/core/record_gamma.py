@@ -16,7 +16,7 @@ from masquerade.core.util.formatting import percent
 
 Gamma = Fraction | float
 Chances = Mapping[int, Fraction]  # probabilities of the reports of one truth
-Pair = tuple[int, int]  # two truths of one part: the true one, and the one compared with it
+Pair = tuple[int, int]  # two truths of one part that are compared
 Factor = tuple[tuple[int, ...], dict[tuple[Pair, ...], Gamma]]  # parts, and a ratio for each of their pairs
 MOST_STATES = 1 << 16  # combinations of pairs that are listed; beyond, conditions are dropped
 MOST_RATIOS = 1 << 16  # products of truths, truths and reports of one channel
@@ -61,8 +61,8 @@ class RecordPart:
     reports : int
         Number of possible reports.
     shown : tuple of int, optional
-        A class for each joint code that is sent in clear, such as whether an answer is missing. The
-        record's γ compares records that agree on it, and `gamma` is the γ within a class.
+        The class of each joint code, if the class is sent in clear, such as whether an answer is missing.
+        The record's γ compares records that agree on it, and `gamma` is the γ within a class.
     """
 
     names: tuple[str, ...]

@@ -275,8 +275,8 @@ def score_interval(values: Floats, spread: ReportSpread, z: float, *, given: boo
 
     Formula: the N with (N̂ − N)² ≤ z²V(N), where V(N) = V + κ(N − N̂) + β(N − N̂)² is, to second order, the
     variance in the most likely distribution of the reports whose sum has the expectation N; κ = M₃/V, β =
-    M₄/V² − M₃²/V³ − 2/n from the central sums M. Given the records, V(N) + N²/n − N. With fewer than ten
-    decisive reports (`ReportSpread.decisive`) the limits are those of `exact_interval`.
+    M₄/V² − M₃²/V³ − 2/n from the central sums M. Given the records, the variance is V(N) + N²/n − N. With
+    fewer than ten decisive reports (`ReportSpread.decisive`) the limits are those of `exact_interval`.
     Reference: Wilson (1927) for reports with two values, mapped back through their channel; Owen (1988),
     (1990) for the most likely distribution; Clopper & Pearson (1934).
     Cost: one quadratic equation per cell.

@@ -185,7 +185,7 @@ class Field:
     variable : Variable
         Variable of the column.
     missing : category or None
-        Category of missing values. None refuses missing values, like unknown ones.
+        Category of missing values. If None, missing values are refused, as unknown values are.
     edges : tuple of float or None
         Bin edges e0 < e1 < … < eK. Each category contains the numbers from one edge up to, but not including,
         the next edge; the last category also contains eK.

@@ -39,7 +39,7 @@ class LinkTest:
     p_value : float
         Probability of reports this far from independence if there is no link.
     deviance : float
-        Strength of the link: twice the log-likelihood of the reports that it adds.
+        Strength of the link: twice its gain in the log-likelihood of the reports.
     samples : tuple of int or None
         If the p-value is simulated: the number of samples as far from independence, and the number drawn.
     is_bound : bool
@@ -168,9 +168,8 @@ def _by_the_fit(
     if not doubtful:
         return PearsonTest(statistic, df, plain)
     careful = PearsonTest(statistic, df + doubtful, chi_square_tail(statistic, df + doubtful), is_bound=True)
-    if careful.p_value < PLAIN or not isinstance(
-        table.evidence, LinkEvidence
-    ):  # fits one by one are too slow to repeat
+    # other evidence fits links one at a time, which is too slow to repeat for every sample
+    if careful.p_value < PLAIN or not isinstance(table.evidence, LinkEvidence):
         return careful
     null = _set_to_zero(expected, empty)
     samples = _simulate_samples(table, places, null, statistic, draws())
