@@ -259,7 +259,8 @@ def _parse_requirements(
             kind, *numbers = rule.split(":") if ":" in rule else ("", rule)
             if not sign or column not in sensitive_names:
                 raise InputError(
-                    f"{name}: {column or text!r} is not among --sensitive; give COLUMN=L for one that is."
+                    f"{name}: {column or text!r} is not among --sensitive. Write COLUMN=NUMBER for a column "
+                    "that is."
                 )
             try:
                 made = kinds[name][kind](*numbers)

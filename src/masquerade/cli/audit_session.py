@@ -67,7 +67,8 @@ def projection(
     *,
     records: Records = 60,
     known: Annotated[
-        str | None, option("Numbers of columns that the attacker knows, as 5,15,30.", "NUMBERS", "--known")
+        str | None,
+        option("How many columns the attacker knows: one or more numbers, as 5,15,30.", "NUMBERS", "--known"),
     ] = None,
     json: Json = False,
     out: Page = None,

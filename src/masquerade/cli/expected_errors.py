@@ -21,7 +21,7 @@ Priors = Mapping[str, Sequence[float]]
 
 
 def expected_table(policy: Policy, priors: Priors, n: int) -> list[Table]:
-    """Return a table with the expected error of each disguised variable, or no table for strata."""
+    """Return a list of one table, the expected error of each variable; empty if no errors are known."""
     items = _errors(policy, priors)
     if not items:
         return []

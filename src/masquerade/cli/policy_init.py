@@ -40,7 +40,7 @@ class DraftWithinLimit:
     """A draft whose channels spend one limit, with its cost.
 
     `head` has the entries of the policy that precede its variables, such as the limit. `notes` are comments
-    on class response.
+    on variables that are dealt in blocks, written only if the policy has such blocks.
     """
 
     draft: Draft

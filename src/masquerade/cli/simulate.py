@@ -92,7 +92,7 @@ def users(
     """Count people who each keep their own record, learn from the counts, and compare with clear records.
 
     People are objects that exchange bytes with the server. To be fast, most of them share work; the time of
-    a device is measured on users that share none. Cheaters stuff votes: frequency mining and the mixnet
+    a device is measured on users that share none. Cheaters add false votes: frequency mining and the mixnet
     identify them, aggregation cannot.
 
     Example: masquerade simulate users --n 1000 --dropouts 0.05 --learn naive-bayes --plot time.png
@@ -147,7 +147,8 @@ def k_anonymity(
     formulation: Annotated[
         int,
         option(
-            "1: rows of large enough classes open; 2: values that differ within a group are suppressed.",
+            "1: open the rows of all classes that are large enough; 2: suppress values that differ within a "
+            "group.",
             min=1,
             max=2,
         ),
@@ -164,7 +165,8 @@ def k_anonymity(
         list[str] | None, option("Columns by which a person might be recognised.", "COLUMNS")
     ] = None,
     sensitive: Annotated[
-        list[str] | None, option("Formulation 1: columns that open with a class.", "COLUMNS")
+        list[str] | None,
+        option("Formulation 1: columns whose values are opened when a class opens.", "COLUMNS"),
     ] = None,
     dropouts: Dropouts = "0",
     cheaters: Cheaters = "0",
@@ -292,10 +294,10 @@ def simulate_hidden(
     seed: Seed = 1,
     json: Json = False,
 ) -> None:
-    """Learn links, clusters or a tree from records of several owners, on secret shares; no count is opened.
+    """Learn links, clusters or a tree from records of several owners, on secret shares.
 
-    Owners compute by MPC with a dealer of randomness, the helper. The result is compared with the
-    same learner on the joined records.
+    No count is opened, except the sizes of clusters. Owners compute by MPC, with a dealer of randomness (the
+    helper) unless --engine is mpyc. The result is compared with the same learner on the joined records.
 
     Example: masquerade simulate hidden --n 10000 --max-parents 2
     """

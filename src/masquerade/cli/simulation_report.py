@@ -124,7 +124,8 @@ def hidden_model_text(result: HiddenModel[Any], what: str, *, same: bool) -> lis
     compared = (
         "As on joined records."
         if same
-        else "Different from the result on joined records: steps may be too few, or clusters too small."
+        else "Different from the result on joined records. With k-means, steps may be too few, or clusters "
+        "too small."
     )
     lines = [
         f"{what} over {people(result.n)} of {join_names(list(result.owners))}, on shares. {compared}",
