@@ -42,11 +42,12 @@ class ColumnSummary:
     """Summary of a column for a draft, with at most a few distinct values.
 
     `values` are the distinct values in order, None if there are more than fifty. `repeats` is True if some
-    value occurs twice. `na` are the few texts among numbers. `recodes` are the texts that look like
-    misspellings of another text. `missing` is True if cells are empty or are read as empty. `kinds` are the
-    labels of missing answers, and `missing_rows` counts all missing values. `sample` are some of the
-    numbers, in order of size, from the entire file. `date` is the reading of dates (as ages, years, quarters
-    or months); without it, `is_date` is True for a column of dates.
+    value occurs twice. `na` are texts that are read as empty cells: marks such as "NA", or the few texts
+    among numbers. `recodes` are the texts that look like misspellings of another text. `missing` is True if
+    cells are empty or are read as empty. `kinds` are the labels of missing answers, and `missing_rows` counts
+    all missing values. `sample` are some of the numbers, in order of size, from the entire file. `date` is
+    the reading of dates (as ages, years, quarters or months); without it, `is_date` is True for a column of
+    dates.
     """
 
     name: str
@@ -189,7 +190,10 @@ class _Column:
 
 
 def _misspelt(seen: Counter[str]) -> dict[str, tuple[str, ...]]:
-    """Return likely misspellings by the more frequent text meant: case, white space, or similar letters."""
+    """Return likely misspellings, grouped by the more frequent text that was probably meant.
+
+    They differ from it in case, in white space, or in a few letters.
+    """
     found: dict[str, list[str]] = {}
     often = [value for value, _ in seen.most_common()]
     for value in reversed(often):

@@ -138,7 +138,7 @@ def disguise(
         result = _shuffle_rows(result, columns.rows)
     marked = with_metadata(result, marks(policy, said, None if remembered is None else remembered.id))
     if remembered is not None:
-        remembered.save(policy.id, epsilon)  # last: reports that were never returned need not be stored
+        remembered.save(policy.id, epsilon)  # last: a release that failed need not be entered in the memo
     return marked
 
 

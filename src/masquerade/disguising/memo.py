@@ -180,7 +180,7 @@ class Memo:
         """Return draws that depend only on this memo, the policy, the person and the value."""
         keys = expand(self.secret, b"masquerade memo\0" + policy_id.encode(), 64)
         tags = person_tags(persons, column, keys[32:], self.form)
-        # one block per (person, group, value) is a pseudo-random function; blocks never repeat
+        # AES acts as a pseudo-random function: no input block occurs for two (person, group, value)
         function = BlockFunction(keys[:32])
 
         def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
@@ -197,7 +197,7 @@ class Memo:
 
 
 def _releases_of(values: Any, form: object) -> dict[str, float | None]:
-    """Return the policies in a memo file of a given format; raise `ValueError` if the content is invalid."""
+    """Return ε of each policy in a memo file; raise `ValueError` or `TypeError` for invalid content."""
     if type(form) is not int or form not in {AS_WRITTEN, NORMAL}:  # `true` would equal 1
         raise ValueError
     if form == AS_WRITTEN and isinstance(values, list):

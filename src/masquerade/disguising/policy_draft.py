@@ -37,7 +37,7 @@ _IDENTIFIER = re.compile(
 
 LIMIT_HEADER = """\
 # A policy drafted from data. Settle every DECIDE below before it is used: are these all the categories that
-# may ever occur? Only those that were seen are listed, and that they were seen already reveals something.
+# may ever occur? Only those that were seen are listed, and such a list reveals something about the data.
 # Remove what nobody will count, and draft again: every variable takes a part of the limit.
 """
 REFUSED = "masquerade refuses it until every DECIDE below is settled."
@@ -46,8 +46,8 @@ HEADER = f"""\
 # A policy drafted from data. {REFUSED}
 #
 # Decide for each variable:
-#  1. Are these all the categories that may ever occur? Only those that were seen are listed, and that they
-#     were seen already reveals something: give the full code list of the variable instead.
+#  1. Are these all the categories that may ever occur? Only those that were seen are listed, and such a list
+#     reveals something about the data: give the full code list of the variable instead.
 #  2. Is it sensitive, and which guarantee does it need? Put a channel in place of {{kind: decide}}, such as
 #       channel: {{kind: for_gamma, gamma: 19}}      # no belief of 5% can rise above 50%
 #       channel: {{kind: symmetric, p: 0.3}}         # kept with 70%, else any other, equally likely

@@ -42,7 +42,7 @@ def contrast_covariance(
 
     Formula: (aE)ᵀX I⁻ Xᵀ(aE), a = c − Σ cE/ΣE, with the observed `information` I (delta method); cells with
     expectation 0 are omitted. With survey weights I⁻BI⁻ replaces I⁻, where B = Σ over reports of squared
-    weights times slopes of log PᵀN.
+    weights times the outer product of the slopes of log PᵀN.
     Reference: Haberman (1977); Agresti (2013), ch. 16; Binder (1983) for survey weights.
     Cost: O(cells·parameters²); P is never formed.
     Error: normal theory for a fit in the interior; on the boundary the zeros are treated as known.

@@ -11,7 +11,7 @@ import numpy as np
 from masquerade.core.axes import Floats, contract
 from masquerade.core.errors import InputError
 
-VANISHING = 1e-140  # smaller ratios of expected to observed count as 0: 1/ratio² must not overflow
+VANISHING = 1e-140  # smaller ratios of expected to observed numbers are set to 0: 1/ratio² must not overflow
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ class LinkLayout:
 
 
 class PackedLinks(NamedTuple):
-    """Links with their tables of unweighted reports in the kernel's form: a `core.LinkBatch`."""
+    """Links with their tables of unweighted reports in the kernel's form: a `core.links.fits.LinkBatch`."""
 
     links: Links
     n: int
@@ -189,8 +189,9 @@ def fit_reports(
 ) -> LinkFits:
     """Fit links to reports whose channels act on one axis each.
 
-    Formula: EM on the table of truths, with M_jz M_jx/M_j in the M-step and squared extrapolation of
-    logarithms. The saturated table is fitted in the same way, unless the unbiased table has no negative cell.
+    Formula: EM on the table M of truths, with M_jz M_jx/M_j in the M-step (j: the other parents, z: the new
+    parent, x: the child) and squared extrapolation of logarithms. The saturated table is fitted in the same
+    way, unless the unbiased table has no negative cell.
     Reference: Dempster, Laird & Rubin (1977); Varadhan & Roland (2008).
     Cost: see `masquerade.kernels.link_fit`; links are spread over all processors.
     Error: deviances are within about `tolerance` of a local maximum. The model of independence given
