@@ -76,8 +76,9 @@ def mantel_haenszel(
     Notes
     -----
     Formula: Σ a_k d_k/T_k over Σ b_k c_k/T_k of the 2 × 2 tables of the strata, with its error by the delta
-    method on the logarithm. The p-value tests Σ(a_k − r_k c_k/T_k) = 0 (Cochran 1954). The test of equal odds
-    ratios is the deviance of the log-linear model without the three-way interaction.
+    method on the logarithm. The p-value tests Σ(a_k − r_k s_k/T_k) = 0, where r_k = a_k + b_k and
+    s_k = a_k + c_k (Cochran 1954). The test of equal odds ratios is the deviance of the log-linear model
+    without the three-way interaction.
     Reference: Mantel & Haenszel (1959).
 
     Examples

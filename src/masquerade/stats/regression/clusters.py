@@ -53,7 +53,7 @@ def cluster_errors(fit: LikelihoodFit, cluster: Codes) -> DesignErrors:
 
 
 def bias_reduced(sums: Floats, information: Floats) -> tuple[Floats, Floats]:
-    """Return the CR2 covariance and the degrees of freedom, from cluster scores and informations."""
+    """Return the CR2 covariance and the degrees of freedom, from the clusters' scores and information."""
     count, P = sums.shape
     values, vectors = np.linalg.eigh(information.sum(axis=0))
     root = (vectors * np.sqrt(np.maximum(values, 1e-300))) @ vectors.T

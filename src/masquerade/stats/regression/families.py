@@ -95,7 +95,7 @@ class Mean(Family):
 
 @dataclass(frozen=True, slots=True)
 class Multinomial(Family):
-    """One predictor per category except the reference, which is the first in the order of `numbers`."""
+    """One predictor per category except the reference; `reference` is the code of that category."""
 
     numbers: Floats
     reference: int

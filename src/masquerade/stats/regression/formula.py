@@ -77,7 +77,7 @@ class Formula:
                 f"Random effects are intercepts, written as '(1 | group)'. Got {text!r} instead."
             )
         if _ALL.search(terms):
-            raise InputError(f"A formula names its terms: '.' does not stand for all variables in {text!r}.")
+            raise InputError(f"A formula names its terms: '.' is not supported. Got {text!r} instead.")
         labels = tuple(label.strip() for label in (found["label"] or "").split(",") if label.strip())
         return cls(
             text, found["name"].strip(), labels, terms, variables_in(terms), groups[0] if groups else None
