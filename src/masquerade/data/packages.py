@@ -77,7 +77,7 @@ def _typed_column(column: pd.Series) -> pd.Series:
 def wrong_count(found: DataSet, frame: pd.DataFrame) -> str:
     """Describe the first count of a frame that differs from the data set's. "" if all are equal."""
     if tuple(frame.columns) != found.columns:
-        return f"{len(frame.columns)} columns that differ from its {len(found.columns)}"
+        return f"{len(frame.columns)} columns that differ from the {len(found.columns)} expected columns"
     if len(frame) != found.rows:
         return f"{len(frame):,} rows, expected {found.rows:,}"
     classes = {str(label): int(n) for label, n in frame[found.target].value_counts().items()}

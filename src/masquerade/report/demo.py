@@ -158,8 +158,8 @@ def _guarantee_lines(study: Study) -> list[str]:
     assumed = "; ".join(guarantee.assumptions)
     return [
         fill(
-            f"GUARANTEE   {' and '.join(roles)} learns {', '.join(clear)} in clear; "
-            "the others only through masks that bound what a report reveals about its variable:",
+            f"GUARANTEE   {' and '.join(roles)} learns {', '.join(clear)} in clear, and the other "
+            "variables only through masks that bound what a report reveals about its variable:",
             WIDTH,
         ),
         *(

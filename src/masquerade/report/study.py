@@ -132,7 +132,10 @@ class Study:
 
 
 def run_study(n: int, seed: int = SEED) -> Study:
-    """Sample `n` people, disguise them by Table 1 with OS randomness, and estimate from their reports."""
+    """Sample `n` people, disguise them by Table 1 of the paper with OS randomness, and estimate.
+
+    Reference: Ma & Sivakumar (2005).
+    """
     if n < 1:
         raise InputError(f"The demo needs at least one person. Got n = {n} instead.")
     policy, population = eleven_nodes_policy(), eleven_nodes()

@@ -1,4 +1,4 @@
-"""Secure aggregation of a population: users may drop out, and stuffed votes cannot be detected."""
+"""Secure aggregation of a population: users may drop out, and false votes cannot be detected."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Aggregation:
     refused : list
         Messages that a user or the server refused.
     cheating : collection of int
-        Users who stuff votes.
+        Users who add false votes.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Aggregation:
         minimum = self.terms.parameters.minimum
         here = len(self.users) - len(self.gone)
         if here < minimum:
-            reason = f"{here} users are present, at least {minimum} must hide each other"
+            reason = f"{here} users are present, but at least {minimum} are needed to hide each other"
             return [Refusal("roster_too_small", reason)]
         if self._over is not None:
             return [self._over]

@@ -198,7 +198,7 @@ def _size(message: Any) -> int:
 
 HALVINGS = 4
 FEW_DECADES = 100  # ratio of the largest to the smallest time
-LABEL = 26  # points between two labels of two lines
+LABEL = 26  # least distance in points between two labels, each of two lines of text
 
 
 def ladder(n: int, least: int) -> list[int]:

@@ -326,14 +326,14 @@ def _check(
     faults = []
     if len(owners) < 2:
         faults.append("Hidden counts need at least two owners. A single owner needs no shares.")
-    for what, given in (("Among the owners", held), ("In the order", order)):
-        unknown = [name for name in given if name not in schema]
-        missing = [name for name in schema if name not in given]
-        twice = sorted({name for name in given if list(given).count(name) > 1})
-        faults += [f"{what} {name!r} is not a variable.{did_you_mean(name, schema)}" for name in unknown]
+    for what, listed in (("owners", held), ("order", order)):
+        unknown = [name for name in listed if name not in schema]
+        missing = [name for name in schema if name not in listed]
+        twice = sorted({name for name in listed if list(listed).count(name) > 1})
+        faults += [f"{what}: {name!r} is not a variable.{did_you_mean(name, schema)}" for name in unknown]
         if missing:
-            faults.append(f"{what} {', '.join(map(repr, missing))} is missing.")
+            faults.append(f"{what}: these variables are missing: {', '.join(map(repr, missing))}.")
         if twice:
-            faults.append(f"{what} {', '.join(map(repr, twice))} occurs twice.")
+            faults.append(f"{what}: these names occur more than once: {', '.join(map(repr, twice))}.")
     if faults:
         raise InputError(" ".join(faults))

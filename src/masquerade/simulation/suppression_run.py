@@ -1,4 +1,7 @@
-"""Formulation 2: people suppress the values that single them out, by distributed Meyerson & Williams."""
+"""Formulation 2: people suppress values that single them out, by a distributed form of Meyerson & Williams.
+
+Reference: Meyerson & Williams (2004).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ Shown = tuple[tuple[str | None, ...], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SuppressedTable:
-    """The released table in the given order, None where suppressed, and its inputs."""
+    """The released table in the given order, None where suppressed, with its groups and its guarantee.
+
+    `distances` are the input of the grouping.
+    """
 
     rows: Shown
     groups: tuple[int, ...]

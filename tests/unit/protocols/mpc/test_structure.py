@@ -111,7 +111,8 @@ def test_what_cannot_be_is_refused_all_at_once():
     codes, schema, _ = joined("asia", 10)
     names = tuple(schema)
     with pytest.raises(
-        InputError, match=r"two owners.*is missing.*'smoek' is not a variable.*'asia' occurs twice"
+        InputError,
+        match=r"two owners.*owners: .* are missing: .*'smoek' is not a variable.*more than once: 'asia'",
     ):
         hidden_structure(codes, schema, {"a": names[1:]}, ("asia", "asia", "smoek"))
     with pytest.raises(InputError, match="other variables"):
