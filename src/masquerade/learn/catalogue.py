@@ -538,7 +538,7 @@ def _entries() -> Iterable[Learner]:
     yield Learner(
         "tables",
         "tables",
-        "Count tables, each cell with its standard error.",
+        "Query tables of counts, each cell with its standard error.",
         _late("tables"),
         (Option("tables", kinds.TABLES, None, "The variables of a table; repeat for more."),),
         needs=(("tables",),),

@@ -186,7 +186,7 @@ def k_means(
             f"'scores' are given for {unused[0]!r}, which is not used.{did_you_mean(unused[0], chosen)}"
         )
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise InputError(f"'k' must be a number of clusters from 1 on. Got {k!r} instead.")
+        raise InputError(f"'k' must be a whole number, at least 1. Got {k!r} instead.")
     numbers = column_numbers(source.schema, chosen, scores)
     [table] = source.answer([Query(by=chosen)])
     points = np.stack([axis.ravel() for axis in np.meshgrid(*numbers, indexing="ij")], axis=1)

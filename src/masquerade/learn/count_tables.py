@@ -52,7 +52,7 @@ class Tables(Printed):
 
 
 def tables(source: Tally, tables: Sequence[Sequence[str]]) -> Tables:
-    """Count tables in one batch.
+    """Query several tables of counts in one batch.
 
     Parameters
     ----------

@@ -522,7 +522,7 @@ def test_the_printed_tree():
         "0) root  100 ± 0  1  (0.300 ± 0.046  0.700 ± 0.046)",
         "  1) x=0  40 ± 5  0  (0.750 ± 0.068  0.250 ± 0.068) *",
         "  2) x=1  60 ± 5  1  (0.000 ± 0.000  1.000 ± 0.000) *",
-        "± is for the given node: it does not cover the choice of splits from the same records",
+        "± takes the splits as given: it does not cover the choice of splits from the same records",
     ]
     assert tree.to_text(max_depth=0).splitlines()[-2].endswith("…")
     assert tree.summary().startswith("Decision tree for y: 2 leaves, depth 1, n = 100")

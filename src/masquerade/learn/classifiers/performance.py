@@ -90,7 +90,7 @@ class Accuracy(Printed):
         Number of test records.
     warning : str or None
         The warning, if the estimate is too uncertain.
-    spread : Spread or None
+    spread : ReportSpread or None
         Moments of the reports, for score intervals.
     total : float
         Total weight of the records.

@@ -1,4 +1,4 @@
-"""Rows to predict: labels in a frame or mapping to codes and back, and scores to classes.
+"""Rows to predict: convert labels to codes and back, and scores to classes.
 
 Only numpy is needed. A column that can list its distinct values (pandas, Polars, PyArrow) does so by its own
 methods, so that only the few distinct labels are compared one by one.

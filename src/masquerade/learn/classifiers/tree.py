@@ -103,7 +103,7 @@ def decision_tree(
     0) root  600 ± 0  good  (0.337 ± 0.019  0.663 ± 0.019)
       1) pills=no  474 ± 10  good  (0.249 ± 0.020  0.751 ± 0.020) *
       2) pills=yes  126 ± 10  bad  (0.667 ± 0.042  0.333 ± 0.042) *
-    ± is for the given node: it does not cover the choice of splits from the same records
+    ± takes the splits as given: it does not cover the choice of splits from the same records
     """
     source = people_who_answered(source, missing)
     check_options(criterion, max_depth, min_records, significance, prune)
@@ -352,7 +352,7 @@ def check_options(
             f"The 'criterion' must be one of {', '.join(map(repr, CRITERIA))}. Got {criterion!r} instead."
         )
     if max_depth is not None and (max_depth < 0 or int(max_depth) != max_depth):
-        raise InputError(f"The 'max_depth' must be a whole number from 0 on, or None. Got {max_depth}.")
+        raise InputError(f"The 'max_depth' must be a whole number, at least 0, or None. Got {max_depth}.")
     if not 0 <= min_records < np.inf:
         raise InputError(f"The 'min_records' must not be negative. Got {min_records} instead.")
     if significance is not None and not 0 < significance < 1:

@@ -34,7 +34,7 @@ FEWEST_SIGMAS = 5.0  # least number of records, in its standard errors, for whic
 BLOCK = 1 << 14  # rows whose codes fit the CPU cache together
 SUMMARY_DEPTH = 3
 LEGEND = "      * leaf   ~ fewer than five standard errors of records   ! too few records: parent's classes"
-ABOUT_ERRORS = "± is for the given node: it does not cover the choice of splits from the same records"
+ABOUT_ERRORS = "± takes the splits as given: it does not cover the choice of splits from the same records"
 TIE = 1e-9
 
 
@@ -123,7 +123,7 @@ class DecisionTree(Printed, Saved):
     0) root  600 ± 0  good  (0.337 ± 0.019  0.663 ± 0.019)
       1) pills=no  474 ± 10  good  (0.249 ± 0.020  0.751 ± 0.020) *
       2) pills=yes  126 ± 10  bad  (0.667 ± 0.042  0.333 ± 0.042) *
-    ± is for the given node: it does not cover the choice of splits from the same records
+    ± takes the splits as given: it does not cover the choice of splits from the same records
     >>> tree.predict(mq.data.students()[:3]).tolist()
     ['bad', 'bad', 'bad']
     """

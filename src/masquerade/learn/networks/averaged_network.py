@@ -214,7 +214,7 @@ def resampled_network(
     """
     source = people_who_answered(source, str(options.pop("missing", "answered")))
     if samples < 1 or int(samples) != samples:
-        raise InputError(f"'samples' must be a whole number from 1. Got {samples} instead.")
+        raise InputError(f"'samples' must be a whole number, at least 1. Got {samples} instead.")
     asked = Cached(source)
     found = []
     for sample in range(int(samples)):

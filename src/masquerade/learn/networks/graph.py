@@ -284,9 +284,9 @@ def link_indices(links: Iterable[Link], names: Sequence[str]) -> list[tuple[int,
 
 
 def check_limit(max_parents: int) -> int:
-    """Return the limit of parents; raise InputError if it is not a whole number from 0."""
+    """Return the limit of parents; raise InputError if it is negative or not a whole number."""
     if max_parents < 0 or int(max_parents) != max_parents:
-        raise InputError(f"'max_parents' must be a whole number from 0. Got {max_parents} instead.")
+        raise InputError(f"'max_parents' must be a whole number, at least 0. Got {max_parents} instead.")
     return int(max_parents)
 
 

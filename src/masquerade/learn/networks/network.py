@@ -131,7 +131,7 @@ class BayesianNetwork(Printed):
         Returns
         -------
         float
-            Σ over the records of log P(report). Survey weights count records.
+            Σ over the records of log P(report). A record of survey weight w counts as w records.
 
         Raises
         ------

@@ -205,7 +205,7 @@ def coordinates(
 def _separate(targets: np.ndarray[tuple[int], np.dtype[np.float64]], half: Sequence[float]) -> list[float]:
     """Return the positions nearest to `targets` that keep their order and a minimum gap.
 
-    Formula: least squares under x[i+1] − x[i] ≥ distance: pool adjacent violators of wanted − offsets.
+    Formula: least squares under x[i+1] − x[i] ≥ distance: pool adjacent violators of targets − offsets.
     """
     offsets = np.concatenate([[0.0], np.cumsum([a + b + GAP for a, b in pairwise(half)])])
     pools: list[tuple[float, int]] = []

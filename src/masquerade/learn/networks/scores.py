@@ -156,8 +156,8 @@ class Uncorrected:
         score : Score
             The score.
         floor : ndarray
-            Gain that each link must exceed to be of interest. For a link that cannot exceed it, any upper
-            bound of its gain up to its floor may be returned instead.
+            Gain that each link must exceed to be of interest. For a link that cannot exceed it, any number
+            between the gain and the floor may be returned instead of the gain.
 
         Returns
         -------
@@ -358,8 +358,8 @@ class Likelihood:
         score : Score
             The score.
         floor : ndarray
-            Gain that each link must exceed to be of interest. For a link that cannot exceed it, any upper
-            bound of its gain up to its floor may be returned instead.
+            Gain that each link must exceed to be of interest. For a link that cannot exceed it, any number
+            between the gain and the floor may be returned instead of the gain.
 
         Returns
         -------
@@ -427,7 +427,7 @@ def correction_called(rule: Correction | str, option: str = "correction") -> Cor
         kind, number = _WITH_NUMBER[name], float(value)
     except (KeyError, ValueError):
         raise InputError(
-            f"{option} {rule!r}: one of likelihood, design-effect, none, constant:C and eta:E, such as "
-            "constant:4."
+            f"{option} {rule!r}: must be one of likelihood, design-effect, none, constant:C and eta:E, "
+            "such as constant:4."
         ) from None
     return kind(number)

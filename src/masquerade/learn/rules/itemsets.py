@@ -345,7 +345,7 @@ def frequent_itemsets(
     check_source(source)
     check_share(min_support, "min_support")
     if max_len is not None and (isinstance(max_len, bool) or max_len != int(max_len) or max_len < 1):
-        raise InputError(f"'max_len' must be a whole number from 1. Got {max_len!r} instead.")
+        raise InputError(f"'max_len' must be a whole number, at least 1. Got {max_len!r} instead.")
     if candidates not in CANDIDATES:
         raise InputError(f"'candidates' must be one of {', '.join(CANDIDATES)}. Got {candidates!r} instead.")
     chosen, labels = items_of(source.schema, items)
