@@ -275,7 +275,7 @@ def pooling_agreement(policy: Policy, noise: NoiseTerms | None = None) -> bytes:
 def _check_enough(parties: Sequence[str], noise: NoiseTerms | None = None) -> None:
     if noise is not None:
         if len(parties) < LEAST_WITH_NOISE:
-            raise InputError("A secure sum with noise needs at least two parties. One alone uses mq.Noisy.")
+            raise InputError("A secure sum with noise needs at least two parties. One party uses mq.Noisy.")
         if len(parties) != noise.contributors:
             raise InputError(
                 f"The noise was agreed on for {noise.contributors} parties, and the pool has {len(parties)}: "

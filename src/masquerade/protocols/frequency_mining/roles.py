@@ -98,7 +98,7 @@ def _is_signed(terms: wire.FrequencyTerms, vote: bytes) -> bool:
 _FAULTS = {
     wire.MiningStep.KEYS: (
         "This is not the roster of this round.",
-        "The roster is not that of the users who were invited, once each and in order.",
+        "The roster does not list the invited users, once each and in order.",
         "The roster has keys for {0} that {0} did not sign.",
     ),
     wire.MiningStep.ENDORSEMENT: (

@@ -301,8 +301,9 @@ class AggregationTerms:
     """Terms that all people agreed to: the people, the protection, and the disguise of their records.
 
     A user is identified by the index in the roster. `disguised` is True if a whole report stays within
-    `limit`: then differences of sums need no further protection. The limit belongs to the reader of the terms
-    and is not part of the agreement. With noise all variables are clear, and every sum has independent noise.
+    `limit`: then differences of sums need no further protection. Each reader of the terms chooses the limit,
+    which is not part of the agreement. With noise all variables are clear, and every sum has independent
+    noise.
     """
 
     roster: Roster

@@ -264,7 +264,7 @@ class CellSupplier:
                 self.policy.observed[name]
             if shape.rows > self._room.rows:
                 raise InputError(
-                    f"Party {party!r} announced {shape.rows:,} rows; at most {self._room.rows:,} are taken."
+                    f"Party {party!r} announced {shape.rows:,} rows (at most {self._room.rows:,})."
                 )
 
     def fetch(self, part: int, parts: int) -> list[ReceivedCells]:
