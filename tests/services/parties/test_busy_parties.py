@@ -54,7 +54,7 @@ def test_a_convener_lets_parties_wait_for_each_other(tmp_path):
         south = deployment.nodes["south"].party._require_open(SESSION)
         message = say.encode(say.Learn(epoch=epoch.hex(), structure=STRUCTURE))
         south.learning = True  # as it is while it asks others
-        with pytest.raises(RoundAborted, match="lets one party learn at a time") as refused:
+        with pytest.raises(RoundAborted, match="let one party learn at a time") as refused:
             deployment.say(MINER, "north", "learn", message)
         assert refused.value.culprits == (MINER,)
         south.learning = False

@@ -54,7 +54,7 @@ class DeviceClient:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise InputError(f"A service has an address such as https://host:8443. Got {url!r}.")
+            raise InputError(f"A service must have an address such as https://host:8443. Got {url!r}.")
         self._url, self.patience = url, patience
         self._connection: HTTPConnection
         if parts.scheme == "https":

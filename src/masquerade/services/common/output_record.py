@@ -122,7 +122,7 @@ class OutputRecord:
         with self._open() as (ledger, problem):
             existing = self._entries(ledger)
             if len(existing) + len(outputs) > MOST_OUTPUTS:
-                raise InputError(f"A record has at most {MOST_OUTPUTS:,} outputs: start another folder.")
+                raise InputError(f"A record can have at most {MOST_OUTPUTS:,} outputs: start another folder.")
             published = find_accepted(existing)
             for output in outputs:
                 check = _doubt(check_output(output, rules, published), problem)
@@ -179,7 +179,10 @@ class OutputRecord:
                 raise FileError(f"{self.folder}: has no output {number}.")
             entry = existing[number - 1]
             if entry["decision"] is not None:
-                raise InputError(f"Output {number} already has a decision: check it again for another one.")
+                raise InputError(
+                    f"Output {number} already has a decision. For another decision, check it again: it then "
+                    "has a new number."
+                )
             if not by.strip():
                 raise InputError("A decision needs the name of the person who decides.")
             if accept and entry["status"] == PASS:
@@ -230,7 +233,7 @@ class OutputRecord:
                 raise FileError(f"{self._file(number)}: states a decision that the ledger does not have.")
             if line is not None:
                 if line.release.digest != entry["sha256"]:
-                    raise FileError(f"{self._file(number)}: is not the output that was decided about.")
+                    raise FileError(f"{self._file(number)}: is not the output that the decision is about.")
                 reason = str((stated or {}).get("reason", ""))
                 entry["decision"] = _decision(line, reason)
             listed.append(entry)
@@ -256,7 +259,7 @@ def _doubt(check: OutputCheck, problem: str) -> OutputCheck:
     """Return the check, with "pass" turned into "review" if accepted outputs may be missing."""
     if not problem:
         return check
-    reason = f"restored: outputs accepted since may be missing, because {problem}"
+    reason = f"restored: accepted outputs may be missing, because {problem}"
     status = REVIEW if check.status == PASS else check.status
     return replace(check, status=status, reasons=(*check.reasons, reason))
 

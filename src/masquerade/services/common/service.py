@@ -428,7 +428,7 @@ def _agreed_version(request: Request) -> int:
     if not common:
         spoken = ", ".join(map(str, VERSIONS))
         raise WrongVersion(
-            f"This service speaks version {spoken}: offer one of them in one header {VERSION_HEADER}."
+            f"This service supports these versions: {spoken}. Offer one, in a single header {VERSION_HEADER}."
         )
     return max(common)
 

@@ -274,7 +274,7 @@ class NodeSettings(Strict):
         if self.tls is None and self.operator_token is None:
             raise ValueError("a node needs tls, or an operator_token and tokens of its peers")
         if self.name in self.peers:
-            raise ValueError("a node is not its own peer")
+            raise ValueError("a node must not be its own peer")
         return self
 
     @property

@@ -2,7 +2,7 @@
 
 A state folder belongs to one process at a time. `state.sqlite` contains stored replies and notes; changes are
 durable when a method returns. The folder `once/` next to it contains keys that may be used only once (burnt
-keys). It is excluded from backups: a restored copy would offer keys as unused that were used since.
+keys). It is excluded from backups: in a restored copy, keys that were used since would count as unused.
 
 An anchor in `once/` (`services.common.anchor`) detects that any of these files was restored. Then a new epoch
 starts: replies are deleted, open sessions are interrupted, and burnt keys stay burnt. Only a snapshot of the
@@ -567,7 +567,7 @@ def _lock(folder: Path) -> int:
         holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
         os.close(handle)
         by = f" by process {holder}" if holder.isdigit() else ""
-        raise FileError(f"{folder}: is in use{by}; one process at a time has a state folder.") from None
+        raise FileError(f"{folder}: is in use{by}; one process at a time can use a state folder.") from None
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
     return handle

@@ -50,7 +50,7 @@ def write_count(
 ) -> dict[str, Path]:
     """Write the files of all roles, in one subfolder per server; return the settings file of each role.
 
-    The result also has the files "count", "names" and "records". `more` has further fields of the count's
+    The result also has the paths "count", "names" and "records". `more` has further fields of the count's
     description (`minimum`, `colluders`, …), and `patience` for the miner's file.
     """
     if not records:

@@ -36,7 +36,7 @@ class CountDescription(common.Strict):
     name: common.Name
     """The name of this count, which can be used only once."""
     protocol: Literal["frequency", "aggregation", "mix"]
-    """How people are counted: by frequency mining, by secure aggregation, or their records through a mix."""
+    """How people are counted: by frequency mining, by secure aggregation, or by a mix of their records."""
     policy: common.PublicFile
     """The policy file: the variables of a record, and how each is disguised before it leaves the device."""
     minimum: int = Field(default=10, ge=3, le=100_000)
@@ -46,7 +46,7 @@ class CountDescription(common.Strict):
     dropouts: str = "0.05"
     """For aggregation: the share of people who may leave during a round. For noise: during all rounds."""
     server: Literal["semi-honest", "malicious"] = "malicious"
-    """For aggregation: whether it protects against only a miner that follows the protocol, or any miner."""
+    """For aggregation: the miner that it protects against. A semi-honest miner follows the protocol."""
     miner: common.PublicKey
     """The miner's public signing key (`masquerade tls identity` prints it)."""
     leaders: dict[common.Name, common.PublicKey] = Field(default_factory=dict)

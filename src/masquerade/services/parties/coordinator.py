@@ -157,7 +157,7 @@ class Coordinator:
         for party, nodes in found.items():
             if set(nodes) != set(owners[party]):
                 raise errors.RoundAborted(
-                    f"Party {party!r} answered about nodes that are not its own.",
+                    f"Party {party!r} did not answer about exactly its own nodes.",
                     spent=True,
                     culprits=(party,),
                 )

@@ -266,7 +266,8 @@ def restrict_policy(whole: Policy, variables: Sequence[str], needed: Sequence[st
     policy = whole if set(variables) == set(whole.schema) else restrict_to_variables(whole, variables)
     if set(policy.schema) != set(variables):
         extra = sorted(set(policy.schema) - set(variables))
-        raise InputError(f"{', '.join(map(repr, extra))} is disguised together with others: consent to all.")
+        listed = ", ".join(map(repr, extra))
+        raise InputError(f"The consent lacks {listed}, disguised together with variables that it lists.")
     if whole.stratum_variable is not None and policy is not whole:
         raise InputError("A policy with strata is consented to as a whole: list all of its variables.")
     if needed is not None and whole.stratum_variable is None and set(needed) != set(variables):

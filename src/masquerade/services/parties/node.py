@@ -36,7 +36,7 @@ LONGEST_POLL = 45.0  # seconds that a status request waits: less than a client's
 STOP_CHECK = 0.5  # seconds after which a waiting request notices that the service stops
 STATUS_FIELDS = ("state", "step", "reason", "records", "seconds", "guarantee", "requested")
 WITHOUT_RECORDS = {"begin", "arrange", "ledger", "witness", "model", "end", CANCEL}  # send no records
-WAITING = "waiting"  # prefix of the steps that `quiet` polls and logs report, too
+WAITING = "waiting"  # prefix of the steps that are reported even to `quiet` status requests
 
 
 class _RoleTransport(NamedTuple):

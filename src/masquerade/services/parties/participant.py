@@ -311,7 +311,7 @@ class SessionParticipant:
         """
         spec = self.spec
         if set(message.policies) != set(spec.parties):
-            raise InputError("An arrangement has exactly one policy for every party.")
+            raise InputError("An arrangement must have exactly one policy for every party.")
         digests = {party: text_digest(policy) for party, policy in message.policies.items()}
         if not self.helps and digests[self.node.name] != text_digest(self.policy_text):
             raise PolicyMismatch("The arrangement has a policy for this party that is not its own.")

@@ -114,7 +114,7 @@ class Party:
         """
         most = MOST_OF_MODEL if role == "model" else MOST_OF_CONTROL
         if (role in {"begin", CANCEL} or role in self._control) and len(body) > most:
-            raise TooLarge(f"A message of this kind has at most {most:,} bytes.")
+            raise TooLarge(f"A message of this kind must have at most {most:,} bytes.")
         if role == "begin":
             return say.encode(self._begin(peer, session, say.decode(body, say.Begin)))
         part = self._require_open(session)
@@ -123,7 +123,7 @@ class Party:
         if part.learning:  # two parties that learn in parallel would wait for each other: a deadlock
             raise RoundAborted(
                 f"Party {self.name!r} is learning its own nodes, and answers nothing else in this session "
-                "until it is done: the convener lets one party learn at a time.",
+                "until it is done: the convener must let one party learn at a time.",
                 spent=False,
                 culprits=(part.spec.convener,),
             )

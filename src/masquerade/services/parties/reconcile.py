@@ -51,7 +51,7 @@ class Offer(Strict):
     party: str = Field(min_length=1)
     """The name of the party."""
     policy: PublicFile
-    """The policy of the variables that the party would bring: categories, and the least disguise accepted."""
+    """The policy of the variables that the party would bring: categories, and the weakest channels."""
     people: int = Field(ge=1)
     """The number of the party's records."""
     limit: Limit | None = None

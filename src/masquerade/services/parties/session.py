@@ -47,7 +47,7 @@ LearnerName = Annotated[str, one_of(catalogue.names)]
 Linking = Literal["intersection", "keyed"]
 # messages for learners that lack a required option
 NEEDS = {
-    ("structure", "order"): "a network needs a structure or an order, one of them",
+    ("structure", "order"): "a network needs either a structure or an order",
     ("target",): "a classifier needs a target",
     ("tables",): "which tables? list their variables, as [[a], [a, b]]",
 }
@@ -183,7 +183,7 @@ class ClusterTerms(Strict):
     hide_steps: bool = False
     """Open centres and sizes once, after all `steps`; else after each step, until no centre moves."""
     steps: int = Field(30, ge=1, le=1000)
-    """The number of steps: at most, or with `hide_steps` exactly."""
+    """The largest number of steps; with `hide_steps`, the exact number."""
     least_size: int = Field(10, ge=1)
     """A cluster of fewer records opens nothing: its centre keeps its previous value."""
     draw_start: bool = False
@@ -191,7 +191,7 @@ class ClusterTerms(Strict):
 
 
 class NoiseSettings(Strict):
-    """Noise that every party adds to its counts before they are masked: only noisy sums open."""
+    """Noise that every party adds to its counts before they are masked: only noisy sums are opened."""
 
     epsilon: float = Field(gt=0, le=20)
     """ε of all tables together, for each record."""
@@ -295,7 +295,7 @@ class SessionText(Strict):
     hide_order: bool = False
     """Only for `hidden-structure`: open parents at the end, not the winner of each step; takes longer."""
     clusters: ClusterTerms | None = None
-    """Only for `hidden-k-means`: the results that open, and when. The defaults are below."""
+    """Only for `hidden-k-means`: which results are opened, and when. The defaults are below."""
     noise: NoiseSettings | None = None
     """Only for `pooled-counts` of clear records: noise that nobody knows. Two parties are then enough."""
     open_counts: tuple[str, ...] = ()
@@ -479,7 +479,7 @@ class JointSchema:
     def from_dict(cls, values: Any, read: Mapping[str, Policy] = MappingProxyType({})) -> JointSchema:
         """Return the policies by party; policies in `read`, already built from the same text, are reused."""
         if not isinstance(values, dict):
-            raise InputError("An arrangement is a mapping from parties to policies.")
+            raise InputError("An arrangement must be a mapping from parties to policies.")
         texts = {str(party): policy for party, policy in values.items() if policy}
         return cls({party: read.get(party) or Policy.from_dict(policy) for party, policy in texts.items()})
 

@@ -267,7 +267,7 @@ class SessionStore:
         """
         # openings are outside backups, but a snapshot of the whole disk would bring an older list back
         if self._restores.doubted:
-            raise self._restores.refusal("Something may have opened in this session since the backup.")
+            raise self._restores.refusal("Results may have been opened in this session since the backup.")
         number = self._check_openings(session, most)
         try:  # of two computations that open at the same time, only one can claim the number
             self._state.burnt.claim([(OPENED, _prefix(session) + str(number).encode(), b"")])
@@ -348,7 +348,7 @@ class SessionStore:
             If the state was restored and the operator has not agreed: tables spent since are unknown.
         """
         if self._restores.doubted:
-            raise self._restores.refusal("Noise needs a complete record of the tables that were spent.")
+            raise self._restores.refusal("Noise needs a complete record of the tables spent from its budget.")
         return self._state.burnt
 
     def record_release(
@@ -399,8 +399,8 @@ def _prefix(session: str) -> bytes:
 def _opened_before(session: str, most: int) -> QueryRefused:
     """Return the refusal of a further run, after `most` computations have opened a result."""
     reason = (
-        f"Computations of session {session!r} have opened results here, {most} of at most {most}: another "
-        "run may reveal more. Name a new session, which is a further release. Unless each run draws its "
-        "start (draw_start), this node's file can agree to more (openings in its consent)."
+        f"Computations of session {session!r} have opened {most} results here, which is the limit: another "
+        "run may reveal more. Name a new session, which is a further release. If its runs do not draw their "
+        "start (draw_start), this node's file can agree to more results instead (openings in its consent)."
     )
     return QueryRefused([Refusal("already_opened", reason)])

@@ -195,8 +195,9 @@ class Submission:
                 )
         elif (to.repeated or another) and words != AGREEMENT:
             raise InputError(
-                "This collection has several epochs, whose rows differ by those of people who joined or "
-                f"left. Nothing was sent. To agree to that, repeat this sentence (--agree): {AGREEMENT!r}."
+                "This collection has several epochs, and the rows of two epochs differ by the rows of people "
+                "who joined or left. Nothing was sent. To agree to that, repeat this sentence (--agree): "
+                f"{AGREEMENT!r}."
             )
 
     def ask(self) -> None:

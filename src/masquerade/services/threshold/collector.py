@@ -189,7 +189,7 @@ class CollectorService(CollectServer):
     def _open_tags(self, call: Call) -> bytes:
         """Return the signed tags of an epoch's open classes; they exist only if there is a coarser level."""
         if len(call.body) > _LONGEST_NAME:
-            raise InputError(f"The name of an epoch has at most {_LONGEST_NAME} bytes.")
+            raise InputError(f"The name of an epoch must have at most {_LONGEST_NAME} bytes.")
         tags = self._load_tags(call.body.decode(errors="replace"))
         if tags is None:
             reason = "The classes of this epoch have not been opened, or there is no coarser level for them."

@@ -209,7 +209,7 @@ class RandomnessService(CollectServer):
     def _epoch_of(self, call: Call) -> str:
         """Return the epoch that a request names; if it names none, the current epoch."""
         if len(call.body) > _LONGEST_NAME:
-            raise InputError("The name of an epoch has at most 200 bytes.")
+            raise InputError("The name of an epoch must have at most 200 bytes.")
         try:
             return call.body.decode() or self.epoch
         except UnicodeDecodeError:

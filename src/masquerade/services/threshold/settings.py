@@ -76,7 +76,7 @@ class EpochSettings(common.Strict):
     shown: bool = False
     """Whether quasi-identifiers are sent in clear; the collector then sees all of them."""
     repeated: bool = False
-    """Whether other epochs ask some of the same people. Rows then differ by people who joined or left."""
+    """Whether other epochs ask some of the same people. This can reveal rows of those who joined or left."""
     level: int = Field(0, ge=0)
     """For both servers, if the form has hierarchies: the level that is collected, 0 first, then coarser."""
 
@@ -110,7 +110,7 @@ class CollectSettings(common.NodeSettings):
     limits: OpenLimits = OpenLimits()
     """Limits on messages and load."""
     retries: int = Field(1, ge=0, le=20)
-    """For the randomness server: how often it retries to send the closing to the collector."""
+    """For the randomness server: how often it retries sending the closing to the collector."""
 
     @model_validator(mode="before")
     @classmethod

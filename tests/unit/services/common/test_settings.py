@@ -60,7 +60,7 @@ class Node(Strict):
     @model_validator(mode="after")
     def known(self):
         if self.name in self.peers:
-            raise ValueError("a node is not its own peer")
+            raise ValueError("a node must not be its own peer")
         return self
 
 
@@ -150,7 +150,7 @@ def test_what_is_no_size_is_refused(text):
         ("tls: {certificate: a.pem}", "tls.key: is missing."),
         ("tls: {certificate: [a], key: b}", "tls.certificate: must be the name of a file."),
         ("data: {files: a.csv}", "data.files: must be a list, such as [a, b]."),
-        ("peers: {north: {url: 'https://a'}}", "the settings: a node is not its own peer."),
+        ("peers: {north: {url: 'https://a'}}", "the settings: a node must not be its own peer."),
         ("peers: {a: {}}", "peers.a: needs a url to reach it, or"),
         (
             "peers: {a: {fingerprints: [a, b]}}",

@@ -45,7 +45,7 @@ class Partition(Enum):
 
     ROWS = "different people at each party, all with the same columns; nobody is linked"
     COLUMNS = "the same people, each party with its own columns; people known to all parties take part"
-    CELLS = "any cell at any party; all people take part"
+    CELLS = "any party may hold any cell; all people take part"
 
 
 class Convener(Enum):

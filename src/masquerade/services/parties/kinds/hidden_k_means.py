@@ -1,4 +1,4 @@
-"""Session type for k-means in MPC, with any cell at any party: only centres and sizes are opened."""
+"""Session type for k-means in MPC, where any party may hold any cell: only centres and sizes are opened."""
 
 from __future__ import annotations
 

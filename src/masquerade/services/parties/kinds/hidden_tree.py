@@ -104,7 +104,7 @@ class HiddenTree(HiddenKind):
             yield f"{self.name} grows a tree, not {goal.model}"
             return
         if spec.hide_order or spec.open_counts:
-            yield f"{self.name} has neither hide_order nor open_counts: splits and classes open"
+            yield f"{self.name} has neither hide_order nor open_counts: only splits and classes are opened"
         if goal.options.get("significance") != 1:
             yield f"{self.name} tests no split, since tests need counts: set significance: 1"
         if goal.options.get("criterion", "gain") != "gain" or goal.options.get("prune") is not None:
