@@ -134,12 +134,12 @@ class Guard:
             (
                 not path.startswith(f"{access.prefix}/"),
                 404,
-                "Open the file that `masquerade studio` printed.",
+                "Open the file whose path `masquerade studio` printed.",
             ),
             (
                 not open_to_all and not access.has_cookie("; ".join(headers.get("cookie", []))),
                 403,
-                "Access denied: open the file that `masquerade studio` printed again.",
+                "Access denied: open the file again whose path `masquerade studio` printed.",
             ),
         )
         return next(((status, words) for broken, status, words in rules if broken), None)

@@ -150,7 +150,7 @@ def reading_results() -> Iterator[None]:
             raise
         raise InputError(
             f"A stored result is not what its command prints ({type(error).__name__}): delete the folder "
-            f"{RESULTS} and steps.json, and ask again."
+            f"{RESULTS} and steps.json, and run the commands again."
         ) from None
 
 
