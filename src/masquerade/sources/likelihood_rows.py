@@ -34,8 +34,9 @@ MOST_COUNTED = 1 << 24  # most records that are listed from their counts
 class _Reported:
     """The reports of one group of variables in one stratum.
 
-    `chances` has the shape (truths, reports). `sample_of` is the sample of each report: the group of people
-    or block of variables that was dealt. Over the reports of one sample, chances add up to 1.
+    `chances` has the shape (truths, reports). `sample_of` is the sample of each report: the group that the
+    person was dealt into, or the block of variables that the person was dealt. Over the reports of one
+    sample, chances add up to 1.
     """
 
     names: tuple[str, ...]

@@ -38,7 +38,8 @@ class Oracle:
     Parameters
     ----------
     samples : sequence of frames
-        Independent records that were disguised by the policy. Their tables are added.
+        Sets of records that were disguised by the policy, independently of each other. Their tables are
+        added.
     policy : Policy
         Policy of the records.
 

@@ -131,7 +131,7 @@ def _numbers(chunk: Chunk, name: str) -> NDArray[np.float64]:
     try:
         column = chunk.columns[name].cast(pa.float64())
     except pa.ArrowInvalid:
-        raise InputError(f"Column {name!r} contains survey weights and must be numeric.") from None
+        raise InputError(f"Column {name!r} has survey weights or counts, and must be numeric.") from None
     if column.null_count:
         raise UnknownValue(name, column.is_null().index(True).as_py() + 1, "is missing")
     return np.asarray(column.to_numpy(), dtype=np.float64)

@@ -222,6 +222,6 @@ def whole_numbers(values: Floats, name: str) -> NDArray[np.int64]:
         )
     if values.sum() > MOST_REPEATED:
         raise InputError(
-            f"Column {name!r} counts more than {MOST_REPEATED:,} records: divide them into files."
+            f"Column {name!r} counts more than {MOST_REPEATED:,} records: split them over several files."
         )
     return values.astype(np.int64)

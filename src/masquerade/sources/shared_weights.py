@@ -2,7 +2,7 @@
 
 A tree asks for the same table under conditions that differ in one or two variables. The weights of the other
 conditions are multiplied once, and the table is counted together with the reports of the variables that
-differ. Each plan's sums follow from it, as those of a joint table do.
+differ. Each plan's sums follow from this table, as marginals follow from a joint table.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class WeightedPass(NamedTuple):
 class SharedWeights:
     """The passes over the records that plans with conditions need, as few as possible.
 
-    Passes are found in rounds. Each opens one condition of every plan: the one whose omission leaves most
-    plans with equal weights. A round divides the number of passes by at most a variable's number of
-    categories.
+    Passes are found in rounds. Each round opens one condition of every plan: the condition whose omission
+    leaves the largest number of plans with equal weights. A round divides the number of passes by at most a
+    variable's number of categories.
 
     Parameters
     ----------

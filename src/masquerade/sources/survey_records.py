@@ -18,6 +18,7 @@ from masquerade.core.likelihood_rows import LikelihoodRows, SurveyDesign
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
+from masquerade.core.util.formatting import counted
 from masquerade.estimate.evidence import GaussianEvidence
 from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.native import columns_of
@@ -46,15 +47,15 @@ class SurveyRecords:
     clusters : str, optional
         Column of the primary sampling unit.
     fpc : str, optional
-        Column with the number of units (people, without clusters) of the stratum in the population, for the
-        finite-population correction.
+        Column with the number of units of the stratum in the population (clusters, or people if `clusters` is
+        not given), for the finite-population correction.
     replicates : sequence of str, optional
         Columns of replicate weights, instead of strata, clusters and fpc.
     method : {"bootstrap", "brr", "jackknife"}, optional
         Method of the replicates.
     scale : float, optional
         Factor of the squared deviations of replicates. Without it, 1/R (bootstrap, brr) or (R − 1)/R
-        (jackknife). For Fay's brr with ε it is 1/(R(1 − ε)²).
+        (jackknife). For Fay's method (brr) with factor f, give 1/(R(1 − f)²).
     schema : Schema or Policy, optional
         Categories of clear records.
 
@@ -200,7 +201,8 @@ class SurveyRecords:
         lonely = int(np.count_nonzero(counts == 1))
         if lonely:
             raise InputError(
-                f"{lonely} strata have only one cluster, so their variance is unknown. Merge strata."
+                f"{counted(lonely, 'stratum', 'strata')} with only one cluster: the variance is unknown. "
+                "Merge strata."
             )
         if sizes is None:
             return np.zeros(len(counts))

@@ -57,7 +57,7 @@ class AnswerHistory:
         self._ledger, self._length = ledger, 0  # number of entries seen so far
 
     def entries(self, after: int = 0) -> list[Answered]:
-        """Return the entries after the first `after` ones."""
+        """Return all entries but the first `after`."""
         found: list[Answered] = []
         while (data := self._ledger.find(ANSWERED, _turn(after + len(found)))) is not None:
             found.append(Answered.from_bytes(data))
@@ -93,8 +93,8 @@ def joint_schema(schema: Schema, entries: Iterable[Answered]) -> Schema:
 
     Raises
     ------
-    InputError
-        If a variable has different categories, which cannot be compared.
+    QueryRefused
+        If a variable has different categories in two entries: what both reveal together is unknown.
     """
     variables = {variable.name: variable for variable in schema.variables}
     for variable in (variable for entry in entries for variable in entry.variables):

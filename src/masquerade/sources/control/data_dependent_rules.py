@@ -75,7 +75,10 @@ class DataDependentRules:
 
 @dataclass(frozen=True, slots=True)
 class CountCheck:
-    """Check of a query against the counts, given the knowledge `before` and with it."""
+    """Check of a query against the counts.
+
+    `before` is the knowledge without the answer to the query, and `known` the knowledge with it.
+    """
 
     before: Knowledge
     known: Knowledge

@@ -86,7 +86,7 @@ def check_share(name: str, value: object) -> None:
 
 
 def most_in(share: float, n: int) -> int:
-    """Return the largest integer that is at most `share` of `n`, as the decimal number is written."""
+    """Return the largest integer that is at most share·n, without the rounding error of a decimal share."""
     return floor(share * n + 1e-9)
 
 
@@ -135,7 +135,7 @@ class Dominance:
     Parameters
     ----------
     n, k : int and float, optional
-        A sum fails if its `n` largest contributions are more than `k` of it.
+        A sum fails if its `n` largest contributions are more than the share `k` of it.
     p : float, optional
         A sum fails if all but its two largest contributions add up to less than `p` times the largest: the
         second largest contributor could then estimate the largest contribution within this share of it.

@@ -152,7 +152,8 @@ class Rules:
         Parameters
         ----------
         keys : mapping
-            The names of the parameters and `profile`. Rules without a protected set allow every table.
+            The names of the parameters and `profile`. Without `protect` and `most_variables`, no set of
+            variables is protected.
         magnitudes : bool, optional
             True where the contributions to sums are held.
 

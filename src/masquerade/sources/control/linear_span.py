@@ -54,7 +54,7 @@ class LinearSpan:
         return True
 
     def contains(self, vector: Vector) -> bool:
-        """Return True if a vector is a combination of the added ones."""
+        """Return True if a vector is a linear combination of the vectors that were added."""
         if any(value % PRIME and name not in self._columns for name, value in vector.items()):
             return False
         return self._reduce(self._dense(vector)) < 0

@@ -257,8 +257,8 @@ class NoisyTally(ABC):
         for query in (query for group in groups for query in group):
             if not is_small(query, self.schema):
                 cells = prod(self.schema.shape(query.by))
-                reason = f"A table with noise has at most {MOST_CELLS:,} cells of {MOST_AXES} variables. "
-                reason += f"This table has {cells:,} cells of {len(query.names)}."
+                reason = f"A table with noise has at most {MOST_CELLS:,} cells and {MOST_AXES} variables. "
+                reason += f"This table has {cells:,} cells and {counted(len(query.names), 'variable')}."
                 return [Refusal("too_many_cells", reason, query)]
         left = self._budget.stage()[2]
         return [self._spent_refusal(len(groups), left)] if len(groups) > left else []
@@ -319,9 +319,9 @@ class NoisyTally(ABC):
 class Noisy(NoisyTally):
     """Counts of a source with noise: (ε, δ)-differential privacy for each record, over all answers together.
 
-    For a curator, who holds the records and adds the noise. Records are neighbours if one is substituted;
-    their number is public. All statistics and learners run on it unchanged. Answered tables are made
-    consistent, and what follows from them is free of charge.
+    For a curator, who holds the records and adds the noise. Two sets of records are neighbours if one record
+    is substituted; the number of records is public. All statistics and learners run on it unchanged. Answered
+    tables are made consistent, and what follows from them is free of charge.
 
     Parameters
     ----------

@@ -141,9 +141,9 @@ def _describe_difference(stored: dict[str, Any], given: dict[str, Any]) -> str:
     if stored["terms"] != given["terms"]:
         names = [name for name in stored["terms"] if stored["terms"][name] != given["terms"].get(name)]
         stated = ", ".join(f"{name} = {stored['terms'][name]}" for name in names)
-        return f"This ledger of noise promises {stated}. Use the same terms; a ledger has one promise."
+        return f"This ledger of noise promises {stated}. Use the same terms, or another ledger."
     what = "another number of records" if stored["records"] != given["records"] else "other variables"
     return (
-        f"This ledger of noise belongs to {what}. A ledger belongs to one set of records: noise drawn for "
+        f"This ledger of noise was used with {what}. A ledger belongs to one set of records: noise drawn for "
         "changed records reveals the change, and needs a budget of its own."
     )

@@ -55,7 +55,7 @@ class PlannedQuery:
 
 @dataclass(frozen=True, repr=False)
 class TablePlan(Printed):
-    """What a budget of noise buys: the cost and the errors of queries, before they are asked.
+    """Plan of tables with noise: the cost and the errors of queries, before they are asked.
 
     Attributes
     ----------

@@ -38,11 +38,11 @@ from masquerade.sources.records import Records
 
 
 class ScatteredCells:
-    """A party's view of all people, stratum by stratum. `strata` are the shared variables it has in clear.
+    """A party's view of all people, stratum by stratum.
 
-    `policies` are the policies of all parties, `crossing` the variables that are sent, by sender and
-    receiver. Strata of fewer than `least` people are taken as reports. `room` limits the data accepted from a
-    party.
+    `strata` has the records of each stratum, by the shared variables that the party has in clear. `policies`
+    are the policies of all parties, and `crossing` the variables that are sent, by sender and receiver.
+    Strata of fewer than `least` people are taken as reports. `room` limits the data accepted from a party.
     """
 
     def __init__(

@@ -131,7 +131,7 @@ class PeopleWithNoise(ABC):
         return counted_round
 
     def refusals(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return the refusals of a round with these queries, none of which is known. No side effects."""
+        """Return the refusals of a round with these queries, none of which was answered. No side effects."""
         questions = [self.question(query) for query in queries]
         found = self.size_refusals(queries)
         if found:
