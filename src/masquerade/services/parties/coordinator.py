@@ -1,7 +1,7 @@
 """The convener's side of a session: run its steps, learn the model, and share it.
 
-Completed steps are stored. An interrupted session continues in the same epoch with the records that were
-linked and joined, and starts the remaining steps again.
+Completed steps are stored. An interrupted session continues in the same epoch if all parties still have the
+records that were linked in it, and starts the remaining steps again. Otherwise it starts in a new epoch.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ T = TypeVar("T")
 
 class Coordinator:
     """A run of a session at the node that convenes it.
-
-    An interrupted run continues in the same epoch.
 
     Parameters
     ----------

@@ -42,9 +42,8 @@ class SessionParticipant:
     """A node in one session and one epoch: its records, their linkage, and the roles it plays.
 
     Each party signs its policy and the records that take part, so that the convener cannot show different
-    policies or records to different parties. Keys of roles are in memory only: after a restart they are
-    created again, in a new epoch. The linkage survives a restart, and reports come from the memo, so no value
-    is disguised twice.
+    policies or records to different parties. Keys of roles are in memory only, and are created again after a
+    restart. The linkage survives a restart, and reports come from the memo, so no value is disguised twice.
 
     Attributes
     ----------

@@ -156,8 +156,8 @@ class SurveyCollector:
             unlogged=("token", "withdraw"),
         )
         routes = service.app.router.routes
-        # Behind a proxy every request comes from this machine, so an address cannot protect the counters,
-        # and their changes would show when reports arrive.
+        # Behind a proxy every request comes from this machine, so /metrics cannot be protected by a check of
+        # the caller's address. Changes of its counters would show when reports arrive.
         routes[:] = [route for route in routes if getattr(route, "path", "") != "/metrics"]
         page, worker = self.built.files[PAGE], self.built.files[WORKER]
         shown = {
