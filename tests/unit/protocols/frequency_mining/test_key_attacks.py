@@ -183,7 +183,7 @@ def test_a_roster_with_changed_missing_or_unsigned_keys_is_refused():
     cases = {
         "keys for this user are not": (posts[0], mine, *posts[2:]),
         "did not sign": (posts[0], forged, *posts[2:]),
-        "were invited": tuple(posts[:3]),
+        "does not list the invited users": tuple(posts[:3]),
         "once each": (posts[0], posts[1], posts[1], posts[3]),
     }
     for words, parts in cases.items():
