@@ -20,6 +20,7 @@ from masquerade.learn.networks.em.order_search import OrderSearch, order_of
 from masquerade.learn.networks.graph import StructureRules, paths
 from masquerade.learn.networks.joint_likelihood import JointLikelihood
 from masquerade.learn.networks.structural_em import StructuralEM
+from masquerade.sources.records import Records
 
 NAMES = list("abcde")
 SIZES = {"a": 2, "b": 3, "c": 2, "d": 2, "e": 3}
@@ -256,3 +257,55 @@ def test_polishing_recovers_a_structure_from_no_links_and_is_repeatable():
     again, _ = structural_em.polish(source, none, rules())
     assert again.structure == found.structure
     assert again.bic == found.bic
+
+
+def fitted_structure(source, structure, steps=3):
+    """Return an EM and a structure that it fitted by a few steps from flat tables."""
+    em = StructuralEM(source.report_factors(NAMES), SIZES, rules(), seed=5)
+    structure = em.structure_of(em.families_of(structure))
+    tables = {
+        name: np.full([*(SIZES[other] for other in parents), SIZES[name]], 1 / SIZES[name])
+        for name, parents in structure.items()
+    }
+    tables = {name: table * np.linspace(1, 1.2, SIZES[name]) for name, table in tables.items()}
+    tables = {name: table / table.sum(axis=-1, keepdims=True) for name, table in tables.items()}
+    return em, em.fit(structure, tables, steps)
+
+
+def test_a_settled_fit_gains_nothing_by_further_steps():
+    em, fitted = fitted_structure(disguised(2), STRUCTURE)
+    settled = em.settle(fitted)
+    further = em.fit(settled.structure, settled.tables, 4)
+    assert settled.bic > fitted.bic + 1
+    assert further.bic - settled.bic < 4 * structural_em.SETTLED
+
+
+def test_pruning_removes_links_that_are_not_there_and_keeps_strong_ones():
+    em, fitted = fitted_structure(disguised(3, n=6000), {**STRUCTURE, "c": ("a", "b"), "e": ("c", "d")})
+    settled = em.settle(fitted)
+    pruned = em.prune(settled)
+    assert pruned.bic > settled.bic
+    assert all(set(parents) <= set(STRUCTURE[name]) for name, parents in pruned.structure.items())
+    assert pruned.structure["d"] == ("b", "c")
+    assert pruned.structure["e"] == ("d",)
+
+
+def test_required_links_are_never_pruned():
+    source = disguised(3, n=6000)
+    required = ((2, 4),)
+    em = StructuralEM(source.report_factors(NAMES), SIZES, rules(required=required), seed=5)
+    _, fitted = fitted_structure(source, {**STRUCTURE, "e": ("c", "d")})
+    assert "c" in em.prune(em.settle(fitted)).structure["e"]
+
+
+def test_polishing_clear_records_searches_over_orders():
+    """Greedy search without any link cannot see two parents that matter only together."""
+    generator = np.random.default_rng(7)
+    codes = {name: generator.integers(0, SIZES[name], 4000).astype(np.uint8) for name in NAMES}
+    codes["c"] = (codes["a"] + codes["d"] + (generator.random(4000) < 0.1).astype(np.uint8)) % 2
+    source = Records(codes, mq.Policy.clear(mq.Schema({name: list(range(SIZES[name])) for name in NAMES})))
+    found, first = structural_em.polish(source, dict.fromkeys(NAMES, ()), rules())
+    assert first.links == 0
+    assert found.bic > first.bic + 1000
+    family = next({name, *parents} for name, parents in found.structure.items() if len(parents) == 2)
+    assert family == set("acd")

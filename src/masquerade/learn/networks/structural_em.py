@@ -39,6 +39,8 @@ FEWEST_RECORDS = 20_000  # equal reports that weigh more than 1/20,000 of the re
 DRAWN = (40_000, 120_000)  # records drawn for a search over structures, and to judge changes of links
 FEWEST_DRAWS = (1, 4)  # least number of draws of the truth of each record, for both purposes
 STEPS = 4  # EM steps for every structure
+MOST_STEPS, SETTLED = 30, 0.3  # EM steps near the end, until one gains less in the log-likelihood
+TRIED_WEAKEST = 10  # links whose removal is tried at the end
 LENGTHENING, LONGEST = 1.5, 5.0  # factor by which an EM step is lengthened after a success, and its maximum
 MOST_ROUNDS = 12  # largest number of rounds of changes of links
 TRIED_ALONE = 3  # changes that are tried one by one if all of them together lower the BIC
@@ -98,8 +100,12 @@ class StructuralEM:
         self.price = math.log(self.n) / 2
         self.separate = [_separate_reports(one, self.n / FEWEST_RECORDS) for one in reports]
 
-    def fit(self, structure: Structure, tables: Mapping[str, Floats], steps: int) -> FittedStructure:
-        """Return the structure with tables after `steps` EM steps, lengthened while the likelihood rises.
+    def fit(
+        self, structure: Structure, tables: Mapping[str, Floats], steps: int, least: float = 0.0
+    ) -> FittedStructure:
+        """Return the structure with tables after EM steps, lengthened while the likelihood rises.
+
+        There are `steps` steps, or fewer if a step raises the log-likelihood by less than `least`.
 
         Reference: Salakhutdinov & Roweis (2003), Adaptive overrelaxed bound optimization methods.
         """
@@ -111,10 +117,13 @@ class StructuralEM:
             if found.log_likelihood < most:  # too far: back to the step of EM
                 current, length = safe, 1.0
                 found = joint.expectation(current)
+            is_settled = found.log_likelihood - most < least
             most, counts = found.log_likelihood, found.counts
             safe = smooth_tables(counts)
             current = {name: _lengthen(current[name], table, length) for name, table in safe.items()}
             length = min(length * LENGTHENING, LONGEST)
+            if is_settled:
+                break
         likelihood = joint.log_likelihood(current)
         if likelihood < most:
             current = safe
@@ -143,6 +152,36 @@ class StructuralEM:
         kept = [name for name, parents in found.items() if parents == fitted.structure[name]]
         return self.fit(found, {**tables, **{name: fitted.tables[name] for name in kept}}, STEPS)
 
+    def settle(self, fitted: FittedStructure) -> FittedStructure:
+        """Return the same structure with tables near the maximum of the likelihood.
+
+        Structures are compared after a few EM steps. Without this, a change that gains nothing would be
+        accepted for the steps that come with it.
+        """
+        return self.fit(fitted.structure, fitted.tables, MOST_STEPS, SETTLED)
+
+    def prune(self, fitted: FittedStructure) -> FittedStructure:
+        """Remove links while the BIC of the reports rises; the weakest `TRIED_WEAKEST` links are tried."""
+        refused = set[tuple[str, str]]()
+        while True:
+            weakest = [link for link in self.weakest(fitted.structure, fitted.counts) if link not in refused]
+            for parent, child in weakest[: max(TRIED_WEAKEST - len(refused), 0)]:
+                tried = self._remove(fitted, parent, child)
+                if tried.bic > fitted.bic:
+                    fitted = tried
+                    break
+                refused.add((parent, child))
+            else:
+                return fitted
+
+    def _remove(self, fitted: FittedStructure, parent: str, child: str) -> FittedStructure:
+        """Return the structure without a link, with fitted tables."""
+        parents = fitted.structure[child]
+        counts = fitted.counts[child].sum(axis=parents.index(parent))
+        structure = {**fitted.structure, child: tuple(other for other in parents if other != parent)}
+        tables = {**fitted.tables, **smooth_tables({child: counts})}
+        return self.fit(structure, tables, MOST_STEPS, SETTLED)
+
     def change(self, fitted: FittedStructure) -> FittedStructure:
         """Change links while the BIC of the reports rises.
 
@@ -150,6 +189,7 @@ class StructuralEM:
         lower the BIC, the first of them are tried one by one.
         """
         refused = set[Change]()
+        fitted = self.settle(fitted)
         for _ in range(MOST_ROUNDS):
             families = self.families_of(fitted.structure)
             tables = [fitted.tables[name] for name in self.names]
@@ -165,7 +205,7 @@ class StructuralEM:
                     if tried is not None:
                         break
                     refused.add(one.change)
-            fitted = fitted if tried is None else tried
+            fitted = fitted if tried is None else self.settle(tried)
         return fitted
 
     def _try(
@@ -303,9 +343,10 @@ def polish(
         if progress is not None:
             progress(done, steps)
 
-    if all(is_clear(one, sizes) for one in reports):  # the search has maximised this BIC already
+    if all(is_clear(one, sizes) for one in reports):  # no truth to draw: one search over orders is all
         first = em.fit(start, smooth_tables(_family_counts(source, start)), 1)
-        return first, first
+        best = em.search(first, 1.0)
+        return (best if best.bic > first.bic + LEAST_GAIN else first), first
     start = em.structure_of(em.families_of(start))
     counts = _family_counts(source, start)
     narrow = em.narrow(start, counts)
@@ -319,7 +360,7 @@ def polish(
             current = em.search(current, price)
             best = current if current.bic > best.bic + LEAST_GAIN else best
             tell()
-    best = em.change(best)
+    best = em.prune(em.change(best))
     tell()
     return (first if first.bic > best.bic else best), first
 
