@@ -24,6 +24,7 @@ from masquerade.channels.policy.privacy import privacy
 from masquerade.core.schema import Category
 from masquerade.core.util.formatting import category_text, counted, gamma_words, log_gamma
 from masquerade.kernels.draw import UNDECIDED, DrawTable, draw, report_of_word
+from masquerade.kernels.jit import only
 
 BYTE = np.uint64(56)
 AT_ONCE = 1 << 18  # words in one call of the sampler
@@ -59,8 +60,9 @@ class Walk:
 def audit_policy(policy: Policy | str | Path, *, page: bool = True) -> Audit:
     """Prove, or refute, that the samplers of a policy draw exactly its probabilities.
 
-    Every channel of every stratum is walked through the function that draws releases. Frames, files, the memo
-    and Spark's executors share this function. γ is computed from the counted words.
+    Every channel of every stratum is walked through the function that draws releases, by its compiled code
+    and by its NumPy twin, which draws small releases. Frames, files, the memo and Spark's executors share
+    this function. γ is computed from the counted words.
 
     Parameters
     ----------
@@ -128,11 +130,14 @@ def walk(channel: Channel, table: DrawTable | None = None) -> Walk:
         lengths = np.diff([*starts, 1 << 64]).tolist()
         ends = [start + length - 1 for start, length in zip(starts, lengths, strict=True)]
         words = np.array([starts, ends], dtype=np.uint64)
-        found = np.stack([_draw_words(used, truth, words[i]) for i in range(2)])
         whole = np.stack([report_of_word(np.full(len(starts), truth), words[i], used) for i in range(2)])
+        with only("twin"):  # small releases are drawn by NumPy, large ones by compiled code
+            few = np.stack([_draw_words(used, truth, words[i]) for i in range(2)])
+        with only("compiled"):
+            found = np.stack([_draw_words(used, truth, words[i]) for i in range(2)])
         total += words.size
         intervals += int(used.support[truth])
-        if (found != whole).any() or (found[0] != found[1]).any():
+        if (found != whole).any() or (few != whole).any() or (found[0] != found[1]).any():
             wrong = f"row {truth + 1}: two implementations decide the same words differently"
             return Walk(channel, total, intervals, wrong, None)
         row: dict[int, int] = {}

@@ -18,10 +18,10 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache, update_wrapper
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 from masquerade.core.errors import MasqueradeWarning
 from masquerade.core.util.private_file import HAS_MODES, is_safe_folder
@@ -33,6 +33,7 @@ CALL_WORK: Final = 1 << 11  # elements that take as long as the fixed cost of a 
 LARGE: Final = 500_000  # from this number of rows on, compiled code is loaded immediately
 _setting = threading.RLock()
 _work = 0
+_only: Literal["compiled", "twin"] | None = None
 _on_compile: Callable[[], None] | None = None
 
 
@@ -86,6 +87,17 @@ def expect_work(elements: int) -> None:
         is_little(ENOUGH_WORK)
 
 
+@contextmanager
+def only(implementation: Literal["compiled", "twin"]) -> Iterator[None]:
+    """Run the compiled code, or the twin, of all kernels that have both; an audit tests each of them."""
+    global _only  # noqa: PLW0603  (other threads get the same results by either)
+    before, _only = _only, implementation
+    try:
+        yield
+    finally:
+        _only = before
+
+
 def announce_compilation(say: Callable[[], None] | None) -> None:
     """Set a function that is called once, before the first compilation of a kernel that no cache has."""
     global _on_compile  # noqa: PLW0603  (as above)
@@ -104,6 +116,8 @@ class Kernel:
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the compiled function, or its twin."""
+        if _only is not None and self.twin is not None:
+            return self.twin(*arguments) if _only == "twin" else self.load()(*arguments)
         if self._dispatcher is None:
             if self.twin is not None and is_little(self._work_of(*arguments)):
                 return self.twin(*arguments)
