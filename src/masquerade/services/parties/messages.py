@@ -44,7 +44,7 @@ class Begun(Strict):
 
 
 class Settled(Strict):
-    """The number of linked records and the digest of their pseudonyms, signed by the party."""
+    """The number of linked records, and the digest of their pseudonyms, which the party signs."""
 
     records: int
     alignment: str = Field(pattern=r"^[0-9a-f]{64}$")

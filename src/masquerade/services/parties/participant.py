@@ -63,7 +63,8 @@ class SessionParticipant:
     ledger_checked : int
         Line of the release ledger up to which reports were added up for the limit.
     agreed_records, agreed_alignment
-        At a helper, which has no `data`: the number and alignment of records that the parties signed.
+        At a helper, which has no `data`: the number of records, as the convener states it, and the alignment
+        that the parties signed.
     """
 
     agreed_records, agreed_alignment = 0, b""

@@ -134,7 +134,7 @@ class HiddenStructure(HiddenKind):
     answers_tables = True  # counts of `open_counts` are opened, although no message requests them
 
     def terms(self, part: SessionParticipant) -> _StructureComputation:
-        """Return the parameters of the computation; a helper uses the signed number of records."""
+        """Return the parameters of the computation; a helper uses the number of records in `Arrange`."""
         return _StructureComputation(
             part.spec, part.columns(), part.agreed_records if part.helps else part.records
         )

@@ -87,7 +87,7 @@ class HiddenTree(HiddenKind):
     opens = "tree"
 
     def terms(self, part: SessionParticipant) -> _TreeComputation:
-        """Return the parameters of the computation; a helper uses the signed number of records."""
+        """Return the parameters of the computation; a helper uses the number of records in `Arrange`."""
         return _TreeComputation(
             part.spec, part.columns(), part.agreed_records if part.helps else part.records
         )
