@@ -16,7 +16,7 @@ from masquerade.channels.policy import Policy
 from masquerade.cli.output_check import _read_outputs, _read_rules
 from masquerade.core.util.json_text import parse_json
 from masquerade.crypto import certificates
-from masquerade.frames.partitions import Partitions
+from masquerade.frames.table_formats.partitions import Partitions
 from masquerade.interop.dap import dap_sums, from_dap
 from masquerade.services.common.output_record import OutputRecord
 from masquerade.services.parties.reconcile import Offer

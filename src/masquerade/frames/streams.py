@@ -72,6 +72,8 @@ def stream_of(data: Any) -> BatchStream | None:
         return _of_lazy_frame(data)
     if is_duckdb_file(data):
         return _of_duckdb_file(Path(data))
+    if type(data).__module__.startswith("arro3.") and type(data).__name__ == "RecordBatchReader":
+        data = pa.RecordBatchReader.from_stream(data)  # of deltalake
     if isinstance(data, pa.RecordBatchReader):
         return BatchStream(
             "reader of record batches",

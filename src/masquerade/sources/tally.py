@@ -121,7 +121,8 @@ def tally(
     ----------
     data : frame, path, table or Baskets
         Records: a data frame, a path or pattern like ``people/*.parquet``, a folder of partitions like
-        ``region=north/``, opened files (`open_batches`), an Ibis table, a Spark data frame, or baskets.
+        ``region=north/``, the folder of a Delta or Iceberg table (its newest version), opened files
+        (`open_batches`), an Ibis table, a Spark data frame, or baskets.
         Polars lazy frames, Arrow data sets and readers of record batches are read in batches.
     policy : Policy or path, optional
         Policy that disguised the records. Files that `mq.disguise` wrote include it. Without a policy the
@@ -453,6 +454,11 @@ def growing_table(
     if isinstance(data, Batches):
         if growing is not True or STREAM in data.paths:
             raise InputError("Files grow by new files: pass a pattern, and growing=True.")
+        if data.snapshot is not None:
+            raise InputError(
+                f"{data.snapshot.title}: a later version may lack records of this one. Omit 'growing', and "
+                "open the later version separately."
+            )
         return _log_choice(GrowingFiles(data, watch=watch), "it grows", data.paths)
     if not isinstance(data, IbisTable):
         raise InputError(
