@@ -45,7 +45,7 @@ from masquerade.frames.table_formats.partitions import (
     refuse_folder,
     snapshot_of,
 )
-from masquerade.frames.table_formats.snapshot import Snapshot
+from masquerade.frames.table_formats.snapshot import TableVersion
 
 ROWS = 1 << 18
 BLOCK = 2 << 20  # most bytes of a CSV row
@@ -54,7 +54,7 @@ _BAD_ROW = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
-TableFolder = Partitions | Snapshot  # files that form one table
+TableFolder = Partitions | TableVersion  # files that form one table
 
 
 class Batches:
@@ -86,7 +86,7 @@ class Batches:
             if not paths:
                 raise FileError("No file to read was given.")
             self.table = partitions_of(given, paths)
-        self.snapshot = self.table if isinstance(self.table, Snapshot) else None
+        self.snapshot = self.table if isinstance(self.table, TableVersion) else None
         self.given, self.paths, self.dialect = tuple(given), tuple(paths), dialect or Dialect()
         self.total_bytes = _total_bytes(paths)
         self.state = FileState.of(paths)
@@ -212,7 +212,7 @@ class Batches:
 
     @property
     def same(self) -> TableFolder | tuple[str, ...]:
-        """Return what `open_batches` needs to read the same files again, also if others have been added."""
+        """Return the argument of `open_batches` that reads the same files again, and no later ones."""
         return tuple(self.paths) if self.table is None else self.table
 
 

@@ -11,8 +11,8 @@ import pytest
 from pyarrow import dataset, parquet
 
 import masquerade as mq
-from masquerade.core.errors import FileError, InputError, SchemaError, UnknownValue
-from masquerade.frames.streams import ROWS, stream_of
+from masquerade.core.errors import DataChanged, FileError, InputError, SchemaError, UnknownValue
+from masquerade.frames.streams import ROWS, scanned_file, stream_of
 
 SCHEMA = mq.Schema({"a": ["x", "y"], "b": [0, 1, 2]})
 N = 2 * ROWS + 17
@@ -128,3 +128,47 @@ def test_a_database_of_several_tables_names_them(tmp_path):
         mq.tally(path, schema=SCHEMA)
     with pytest.raises(FileError, match="there is no such file"):
         mq.tally(tmp_path / "others.duckdb", schema=SCHEMA)
+
+
+def test_a_lazy_scan_of_one_file_is_that_file(table, tmp_path):
+    path = tmp_path / "t.parquet"
+    parquet.write_table(table, path)
+    scan = pl.scan_parquet(path)
+    assert scanned_file(scan) == path
+    source = mq.tally(scan, schema=SCHEMA)
+    query = mq.Query(by="a")
+    [before] = source.answer([query])
+    assert before.values.tolist() == [table["a"].to_pylist().count(label) for label in ("x", "y")]
+    parquet.write_table(table.slice(0, 5), path)
+    with pytest.raises(DataChanged):
+        source.answer([mq.Query(by="b")])  # read only now, and not mixed with what was read before
+
+
+def other_frames(path):
+    scan = pl.scan_parquet(path)
+    return {
+        "filter": scan.filter(pl.col("a") == "x"),
+        "slice": scan.head(100),
+        "first rows": pl.scan_parquet(path, n_rows=100),
+        "computed column": scan.with_columns(a=pl.lit("x")),
+        "renamed": scan.rename({"a": "c", "c": "a"}).select("a", "b"),
+        "another type": scan.with_columns(pl.col("b").cast(pl.String)),
+        "row numbers": pl.scan_parquet(path, row_index_name="n"),
+        "path as a column": pl.scan_parquet(path, include_file_paths="from"),
+        "two files": pl.scan_parquet([path, path]),
+        "union": pl.concat([scan, scan]),
+        "memory": scan.collect().lazy(),
+        "partition": pl.scan_parquet(path.parent.parent, hive_partitioning=True),
+    }
+
+
+def test_a_lazy_frame_that_does_anything_else_is_no_file(table, tmp_path):
+    place = tmp_path / "k=1"
+    place.mkdir()
+    parquet.write_table(table.slice(0, 1000), place / "t.parquet")
+    for name, frame in other_frames(place / "t.parquet").items():
+        assert scanned_file(frame) is None, name
+    rows = {"slice": 100, "first rows": 100, "two files": 2000, "union": 2000}
+    for name in ("slice", "first rows", "two files", "union", "row numbers", "partition"):
+        source = mq.tally(other_frames(place / "t.parquet")[name], schema=SCHEMA)
+        assert source.n == rows.get(name, 1000), name

@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from masquerade.core.errors import FileError, InputError
 from masquerade.frames.memory_bounds import check_parquet
-from masquerade.frames.table_formats.snapshot import Snapshot, TableFile, path_within
+from masquerade.frames.table_formats.snapshot import TableFile, TableVersion, path_within
 
 LOG: Final = "_delta_log"
 MOST_FILES: Final = 100_000  # of a log
@@ -31,7 +31,7 @@ def is_delta(folder: Path) -> bool:
     return (folder / LOG).is_dir()
 
 
-def read_delta(folder: Path) -> Snapshot:
+def read_delta(folder: Path) -> TableVersion:
     """Return the newest version of a Delta table.
 
     Raises
@@ -73,7 +73,7 @@ def read_delta(folder: Path) -> Snapshot:
         TableFile(str(path_within(folder, unquote(file["path"]), title)), file.get("partition") or {})
         for file in added
     ]
-    return Snapshot(title, (str(folder),), schema, files)
+    return TableVersion(title, (str(folder),), schema, files)
 
 
 def _road(folder: Path) -> str:

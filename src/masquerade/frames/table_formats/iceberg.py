@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from masquerade.core.errors import FileError, InputError, MasqueradeError
 from masquerade.core.util.json_text import parse_json, read_text
-from masquerade.frames.table_formats.snapshot import Snapshot, TableFile, path_within
+from masquerade.frames.table_formats.snapshot import TableFile, TableVersion, path_within
 
 ENDING: Final = ".metadata.json"
 HINT: Final = "version-hint.text"
@@ -38,7 +38,7 @@ def is_iceberg(folder: Path) -> bool:
     return metadata.is_dir() and any(metadata.glob(f"*{ENDING}"))
 
 
-def read_iceberg(path: Path) -> Snapshot:
+def read_iceberg(path: Path) -> TableVersion:
     """Return the current snapshot of an Iceberg table: of its folder, or of one of its metadata files.
 
     Raises
@@ -64,7 +64,7 @@ def read_iceberg(path: Path) -> Snapshot:
     except InputError as error:
         raise FileError(f"{file}: {error}") from None
     try:
-        found = _snapshot_of(TableMetadataUtil.parse_raw(text), path, folder)
+        snapshot = _snapshot_of(TableMetadataUtil.parse_raw(text), path, folder)
     except MasqueradeError:
         raise
     except Exception:  # noqa: BLE001  (the library's errors are of many types, and may quote data)
@@ -72,7 +72,7 @@ def read_iceberg(path: Path) -> Snapshot:
             f"{file}: the metadata of this Iceberg table cannot be read (damaged, or too new)."
         )
     else:
-        return found
+        return snapshot
     raise failed
 
 
@@ -96,7 +96,7 @@ def _current_metadata(folder: Path) -> Path:
     )
 
 
-def _snapshot_of(metadata: Any, path: Path, folder: Path) -> Snapshot:
+def _snapshot_of(metadata: Any, path: Path, folder: Path) -> TableVersion:
     """Return the files of the current snapshot and the columns of the current schema."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow  # noqa: PLC0415  (an extra)
     from pyiceberg.manifest import DataFileContent, ManifestContent, read_manifest_list  # noqa: PLC0415
@@ -122,7 +122,7 @@ def _snapshot_of(metadata: Any, path: Path, folder: Path) -> Snapshot:
         if len(files) > MOST_FILES:
             raise FileError(f"{title}: has more than {MOST_FILES:,} files.")
     mapping = metadata.name_mapping()
-    return Snapshot(
+    return TableVersion(
         title,
         (str(path),),
         pa.schema([one.remove_metadata() for one in schema_to_pyarrow(schema)]),

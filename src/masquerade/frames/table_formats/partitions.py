@@ -22,7 +22,7 @@ from masquerade.frames.formats import Format, format_of
 from masquerade.frames.table_formats.delta import is_delta, read_delta
 from masquerade.frames.table_formats.iceberg import ENDING as METADATA
 from masquerade.frames.table_formats.iceberg import is_iceberg, read_iceberg
-from masquerade.frames.table_formats.snapshot import Snapshot
+from masquerade.frames.table_formats.snapshot import TableVersion
 
 MOST_FILES: Final = 100_000
 MOST_DEPTH: Final = 20
@@ -69,7 +69,7 @@ def refuse_table_folder(folder: Path) -> None:
         )
 
 
-def snapshot_of(given: Sequence[str]) -> Snapshot | None:
+def snapshot_of(given: Sequence[str]) -> TableVersion | None:
     """Return the current version if a single Delta or Iceberg table was given."""
     path = Path(given[0]) if len(given) == 1 else None
     if path is None:

@@ -28,7 +28,7 @@ class TableFile:
 
 
 @dataclass
-class Snapshot:
+class TableVersion:
     """The files of one version of a table, and the columns of the table by name and type.
 
     `ids` are the field ids of the columns, by which Iceberg finds them in a file; without them columns are
@@ -131,9 +131,11 @@ def path_within(folder: Path, text: str, title: str) -> Path:
     FileError
         If it is an address, leads out of the folder, or is a link or not a file.
     """
-    shown = f"{title}: its metadata name a file"
+    subject = f"{title}: its metadata name a file"
     if _SCHEME.match(text):
-        raise FileError(f"{shown} by an address, and nothing is fetched: all its files must be in {folder}.")
+        raise FileError(
+            f"{subject} by an address, and nothing is fetched: all its files must be in {folder}."
+        )
     try:
         top, named = folder.resolve(), Path(text)
         inner: Path | None = named
@@ -144,11 +146,11 @@ def path_within(folder: Path, text: str, title: str) -> Path:
         path = top if inner is None or is_outside else top / inner
         is_link, is_file = path.resolve() != path, path.is_file()
     except (OSError, ValueError, RuntimeError):
-        raise FileError(f"{shown} whose path is not valid.") from None
+        raise FileError(f"{subject} whose path is not valid.") from None
     if inner is None or is_outside:
-        raise FileError(f"{shown} outside {folder} (was the table moved, or is it a shallow clone?).")
+        raise FileError(f"{subject} outside {folder} (was the table moved, or is it a shallow clone?).")
     if is_link:
-        raise FileError(f"{shown} through a link, which is not followed: copy the files themselves.")
+        raise FileError(f"{subject} through a link, which is not followed: copy the files themselves.")
     if not is_file:
-        raise FileError(f"{shown} that is not in {folder} (was it deleted by a cleanup?).")
+        raise FileError(f"{subject} that is not in {folder} (was it deleted by a cleanup?).")
     return folder / inner
