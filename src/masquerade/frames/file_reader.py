@@ -29,6 +29,7 @@ from masquerade.frames.cores import ahead
 from masquerade.frames.dialect import UTF8, Dialect, with_points
 from masquerade.frames.file_state import FileState
 from masquerade.frames.formats import (
+    DATABASES,
     STREAM,
     Format,
     format_of,
@@ -265,6 +266,11 @@ def _open(path: str, stack: ExitStack, dialect: Dialect) -> _Reader:
         return _Csv(path, sys.stdin.buffer, stdin_metadata(), dialect)
     if Path(path).is_dir():
         raise refuse_folder(path)
+    if Path(path).suffix in DATABASES:
+        raise FileError(
+            f"{path}: a database of DuckDB is counted (estimate, stats, learn, mq.tally), and not read as a "
+            "file here. Write its table to a file before: COPY name_of_table TO 'people.parquet'."
+        )
     kind = format_of(path)
     if kind is Format.BASKETS:
         return BasketReader(path, read_sidecar(path))

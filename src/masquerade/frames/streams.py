@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from masquerade.core.errors import FileError, InputError, SchemaError, UnknownValue, did_you_mean
+from masquerade.frames.formats import DATABASES
 from masquerade.frames.metadata import is_dask_frame, is_polars_lazy, metadata_of, schema_metadata
 from masquerade.frames.native import columns_of
 
@@ -22,7 +23,6 @@ ROWS: Final = 1 << 17  # rows of a batch
 _SCAN: Final = re.compile(
     r"Parquet SCAN \[([^\n]+)\]\nPROJECT (?:\*|\d+)/\d+ COLUMNS(?:\nESTIMATED ROWS: \d+)?"
 )
-ENDINGS: Final = (".duckdb", ".ddb")  # file name extensions of DuckDB databases
 
 
 class BatchStream:
@@ -122,7 +122,7 @@ def is_ibis_on_polars(data: Any) -> bool:
 
 def is_duckdb_file(data: Any) -> bool:
     """Return True for the path of a database of DuckDB."""
-    return isinstance(data, (str, Path)) and Path(data).suffix in ENDINGS
+    return isinstance(data, (str, Path)) and Path(data).suffix in DATABASES
 
 
 def _of_reader(data: Any) -> BatchStream:
