@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+from pyarrow import parquet
 
 from masquerade.core.errors import FileError, InputError, SchemaError, UnknownValue, did_you_mean
 from masquerade.frames.formats import DATABASES
 from masquerade.frames.metadata import is_dask_frame, is_polars_lazy, metadata_of, schema_metadata
 from masquerade.frames.native import columns_of
+from masquerade.frames.table_formats.delta import is_delta
+from masquerade.frames.table_formats.iceberg import is_iceberg
+from masquerade.frames.table_formats.snapshot import FIELD_ID
 
 ROWS: Final = 1 << 17  # rows of a batch
 _SCAN: Final = re.compile(
@@ -84,19 +88,34 @@ def stream_of(data: Any) -> BatchStream | None:
     return next((opener(data) for is_kind, opener in openers if is_kind(data)), None)
 
 
-def scanned_file(data: Any) -> Path | None:
-    """Return the Parquet file that a Polars lazy frame scans, if it does nothing else; None otherwise.
+def scanned_files(data: Any) -> list[Path] | None:
+    """Return the Parquet files that a Polars lazy frame scans, if it does nothing else; None otherwise.
 
-    The file itself is read with a fraction of the memory, and a change of it is noticed.
+    The files themselves are read with a fraction of the memory, and changes of them are noticed. A plan does
+    not show deletion files and renamed columns of Delta and Iceberg: their files are left to Polars.
     """
-    if not is_polars_lazy(data):
+    match = _SCAN.fullmatch(data.explain()) if is_polars_lazy(data) else None
+    if match is None:
         return None
-    match = _SCAN.fullmatch(data.explain())
-    path = None if match is None else Path(match[1])
-    if path is None or not path.is_file():
+    paths = [Path(path) for path in match[1].split(", ")]  # an abbreviated list has a part that is no file
+    if not all(path.is_file() for path in paths) or any(map(_is_versioned, paths)):
         return None
-    plain = sys.modules["polars"].scan_parquet(path, hive_partitioning=False, glob=False).collect_schema()
-    return path if plain == data.collect_schema() else None
+    polars = sys.modules["polars"]
+    try:
+        footers = [parquet.ParquetFile(path) for path in paths]
+        has_ids = any(FIELD_ID in (field.metadata or {}) for one in footers for field in one.schema_arrow)
+        rows = sum(one.metadata.num_rows for one in footers)
+    except (pa.ArrowException, OSError, ValueError):
+        return None  # Polars says what is wrong
+    plain = polars.scan_parquet(paths, hive_partitioning=False, glob=False).collect_schema()
+    if has_ids or plain != data.collect_schema() or data.select(polars.len()).collect().item() != rows:
+        return None
+    return paths
+
+
+def _is_versioned(path: Path) -> bool:
+    """Return True for a file in the folder of a Delta or Iceberg table."""
+    return any(is_delta(folder) or is_iceberg(folder) for folder in path.absolute().parents)
 
 
 def _is_streamed(data: Any) -> bool:

@@ -31,7 +31,7 @@ from masquerade.frames.formats import STREAM, is_compressed
 from masquerade.frames.label_codes import missing_texts_of
 from masquerade.frames.metadata import INCOMPLETE, POLICY_TEXT, metadata_of
 from masquerade.frames.native import columns_of
-from masquerade.frames.streams import BatchStream, is_duckdb_file, scanned_file, stream_of
+from masquerade.frames.streams import BatchStream, is_duckdb_file, scanned_files, stream_of
 from masquerade.sources.baskets import BasketRecords
 from masquerade.sources.engines.duckdb_files import DuckFiles
 from masquerade.sources.engines.engine import Engine, check_same
@@ -214,7 +214,7 @@ def tally(
     if opener := opener_of(data, engine):
         more = {"growing": growing} if growing else {}
         return opener(data, policy, **options, **more)  # type: ignore[no-any-return]  # a plug-in's Tally
-    data = scanned_file(data) or data
+    data = scanned_files(data) or data
     if _is_path(data) and not is_duckdb_file(data):
         with open_batches(data, []) as files:
             return _tally_of(files, policy, engine=engine, growing=growing, **options)

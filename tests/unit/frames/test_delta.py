@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import deltalake
+import polars as pl
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -19,6 +20,7 @@ from tests.table_formats import write_delta
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError, UnknownValue
 from masquerade.frames.file_reader import open_batches
+from masquerade.frames.streams import scanned_files
 
 SCHEMA = mq.Schema({"a": ["x", "y"], "b": ["p q", "q%20", "ü/x=1"]})
 TABLE = pa.table({"a": ["x", "y", "x", "x"], "b": ["p q", "q%20", "ü/x=1", "p q"], "n": [1, 2, 3, 4]})
@@ -140,14 +142,15 @@ def deletion_vector(rows):
     return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(content), "cardinality": len(rows)}
 
 
+def delete_rows(actions):
+    set_protocol(actions, "deletionVectors")
+    for action in actions:
+        if "add" in action:
+            action["add"]["deletionVector"] = deletion_vector([1, 3])
+
+
 def test_deletion_vectors_are_refused_and_what_deltalake_reads_is_counted(tmp_path):
     people = write_delta(TABLE, tmp_path / "people")
-
-    def delete_rows(actions):
-        set_protocol(actions, "deletionVectors")
-        for action in actions:
-            if "add" in action:
-                action["add"]["deletionVector"] = deletion_vector([1, 3])
 
     edit_log(people, delete_rows)
     with pytest.raises(FileError, match=r"has deletion vectors.*DeltaTable\('.*people'\)\.scan\(\)"):
@@ -317,3 +320,13 @@ def test_a_relative_path_and_a_link_that_the_user_typed_are_followed(tmp_path, m
     monkeypatch.chdir(tmp_path)
     for given in ("people", Path("./people"), "by-name", tmp_path / "by-name"):
         assert counts(mq.tally(given, schema=SCHEMA)) == COUNTS
+
+
+def test_a_lazy_scan_of_a_table_with_deletion_vectors_is_not_read_as_its_files(tmp_path):
+    people = write_delta(TABLE, tmp_path / "people")
+    assert scanned_files(pl.scan_delta(str(people))) is None
+    assert counts(mq.tally(pl.scan_delta(str(people)), schema=SCHEMA)) == COUNTS
+    edit_log(people, delete_rows)
+    scan = pl.scan_delta(str(people))
+    assert scanned_files(scan) is None
+    assert counts(mq.tally(scan, schema=SCHEMA)) == [[1, 0, 1], [0, 0, 0]]
