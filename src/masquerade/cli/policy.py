@@ -169,8 +169,8 @@ def _notes_on_baskets(data: object) -> tuple[str, ...]:
     """Return a note for drafts from basket files, which cannot contain reports of class response."""
     from masquerade.frames.formats import Format, format_of  # noqa: PLC0415
 
-    given = data if isinstance(data, list) else [data]
-    paths = [Path(path) for path in given if isinstance(path, (str, Path))]
+    items = data if isinstance(data, list) else [data]
+    paths = [Path(path) for path in items if isinstance(path, (str, Path))]
     tables = [
         path for path in paths if path.is_dir() or path.suffix == ".json"
     ]  # folders of partitions, tables

@@ -61,15 +61,15 @@ def disguise_dask(
         )
     remembered = memo_of(memo, person, new=new_memo)
     epsilon = check_memo(policy, remembered, accepted)
-    kept, empty = checked_keep(keep, policy), frame._meta  # noqa: SLF001  (how Dask describes a frame)
-    said, columns = metadata_of(empty), columns_of(empty)
-    refuse_disguised(said, "the frame")
-    needed = {*policy.schema, *kept, *([] if person is None else [person])}
+    clear_names, empty = checked_keep(keep, policy), frame._meta  # noqa: SLF001  (how Dask describes a frame)
+    metadata, columns = metadata_of(empty), columns_of(empty)
+    refuse_disguised(metadata, "the frame")
+    needed = {*policy.schema, *clear_names, *([] if person is None else [person])}
     for name in needed:
         columns[name]  # raises if it is missing
-    shown = tuple(shown_columns(columns, policy, kept))
-    marked = marks(policy, said, None if remembered is None else remembered.id)
-    work = PartitionWork(policy, shown, person, remembered, marked)
+    names = tuple(shown_columns(columns, policy, clear_names))
+    marked = marks(policy, metadata, None if remembered is None else remembered.id)
+    work = PartitionWork(policy, names, person, remembered, marked)
     read = frame[[name for name in frame.columns if name in needed]]
     parts = read.to_delayed()
     _refuse_unknown(dask.compute(*(dask.delayed(work.check, pure=False)(part) for part in parts)))

@@ -155,11 +155,11 @@ def _of_reader(data: Any) -> BatchStream:
     )
 
 
-def _of_duckdb_file(given: str | Path) -> BatchStream:
+def _of_duckdb_file(database: str | Path) -> BatchStream:
     """Return the only table of a database; if there are several, raise an error that names them."""
     import duckdb  # noqa: PLC0415  (large)
 
-    path = Path(given)
+    path = Path(database)
 
     def connect() -> Any:
         if not path.is_file():

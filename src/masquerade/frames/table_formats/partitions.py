@@ -69,9 +69,9 @@ def refuse_table_folder(folder: Path) -> None:
         )
 
 
-def snapshot_of(given: Sequence[str]) -> TableVersion | None:
+def snapshot_of(paths: Sequence[str]) -> TableVersion | None:
     """Return the current version if a single Delta or Iceberg table was given."""
-    path = Path(given[0]) if len(given) == 1 else None
+    path = Path(paths[0]) if len(paths) == 1 else None
     if path is None:
         return None
     if path.name.endswith(METADATA) and path.is_file():
