@@ -13,12 +13,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe as dd
 import duckdb
 import ibis
 import polars as pl
 import pyarrow as pa
 from pyarrow import csv, dataset, parquet
 from tests.conformance.sources import SERVED, SOURCES, STARTED
+from tests.table_formats import create_iceberg, name_current, write_delta
 
 import masquerade as mq
 from masquerade.core.errors import DataChanged, UnknownValue
@@ -152,6 +154,53 @@ def backend_kind(name: str, conformance: str, connect: Callable[[], Any], **more
     return EngineKind(name, (conformance,), make, change, **more)
 
 
+def new_delta(table: pa.Table, folder: Path, by: str | None = None) -> Path:
+    """Write the table as the second version of a Delta table, whose first version has other records."""
+    place = folder / f"delta{next(NUMBERS)}"
+    options = {} if by is None else {"partition_by": [by]}
+    write_delta(table.slice(0, 1), place, **options)
+    return write_delta(table, place, mode="overwrite", **options)
+
+
+def change_delta(made: Path, folder: Path) -> None:
+    del folder
+    write_delta(OTHER, made, mode="overwrite")
+
+
+def new_iceberg(table: pa.Table, folder: Path, by: str | None = None) -> Path:
+    """Write the table as the second snapshot of an Iceberg table, whose first snapshot has other records."""
+    place = folder / f"iceberg{next(NUMBERS)}"
+    STARTED[str(place)] = created = create_iceberg(table.slice(0, 1), place, by)
+    created.overwrite(table)
+    name_current(created)
+    return place
+
+
+def change_iceberg(made: Path, folder: Path) -> None:
+    del folder
+    STARTED[str(made)].overwrite(OTHER)
+    name_current(STARTED[str(made)])
+
+
+def lake_kinds(
+    name: str, make: Callable[..., Path], change: Callable[[Path, Path], None], conformance: str
+) -> list[EngineKind]:
+    """Return a table of versions in memory and in DuckDB."""
+    over = f"DuckDB over {'an' if name == 'Iceberg' else 'a'} {conformance}"
+    sources = {"memory": (conformance,), "duckdb": (over, f"{over} of partitions")}
+    return [
+        EngineKind(
+            f"{name}, in {'DuckDB' if engine == 'duckdb' else 'memory'}",
+            sources[engine],
+            make,
+            change,
+            lambda folder: make(TABLE, folder, "a"),
+            options={"engine": engine},
+        )
+        for engine in ("memory", "duckdb")
+    ]
+
+
 def spark_file(table: pa.Table, folder: Path) -> Any:
     return STARTED["session"].read.parquet(str(write_parquet(table, folder)))
 
@@ -166,10 +215,27 @@ KINDS = (
     EngineKind(
         "a Polars lazy frame",
         ("Polars lazy frame",),
-        lambda table, folder: pl.scan_parquet(write_parquet(table, folder)),
+        lambda table, folder: pl.scan_parquet(write_parquet(table, folder)).filter(pl.col("a") != "z"),
         replace_file(write_parquet),
         lambda folder: pl.scan_parquet(write_partitions(folder), hive_partitioning=True),
         lambda table, _: pl.from_arrow(table).with_columns(pl.col("a").cast(pl.Enum(["x", "y"]))).lazy(),
+    ),
+    EngineKind(
+        "its scan of one Parquet file",
+        ("lazy scan of a file",),
+        lambda table, folder: pl.scan_parquet(write_parquet(table, folder), hive_partitioning=False),
+        replace_file(write_parquet),
+        options={"engine": "duckdb"},
+        enum=lambda table, folder: pl.scan_parquet(
+            write_parquet(coded(table), folder), hive_partitioning=False
+        ),
+    ),
+    EngineKind(
+        "a Dask frame",
+        ("Dask frame",),
+        lambda table, _: dd.from_pandas(table.to_pandas(), npartitions=2),
+        enum=lambda table, _: dd.from_pandas(coded(table).to_pandas(), npartitions=2),
+        partitions=lambda folder: dd.read_parquet(write_partitions(folder), index=False),
     ),
     EngineKind(
         "Ibis, Polars",
@@ -218,6 +284,8 @@ KINDS = (
         lambda table, folder: write_parquet(coded(table), folder),
         {"engine": "duckdb"},
     ),
+    *lake_kinds("Delta", new_delta, change_delta, "Delta table"),
+    *lake_kinds("Iceberg", new_iceberg, change_iceberg, "Iceberg table"),
     EngineKind(
         "CSV (`.csv.zst`), in memory", ("CSV compressed by Zstandard",), write_zst, replace_file(write_zst)
     ),
@@ -292,8 +360,10 @@ def partition_cell(kind: EngineKind, folder: Path) -> str:
     """Return "column" if the keys of folders are counted as a column."""
     if kind.partitions is None:
         return "–"
-    source = opened(kind.partitions(folder), kind)
-    is_right = [counts(source, name) for name in COUNTS] == list(COUNTS.values())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The inplace keyword", DeprecationWarning)  # Dask's call of pandas
+        source = opened(kind.partitions(folder), kind)
+        is_right = [counts(source, name) for name in COUNTS] == list(COUNTS.values())
     return "a column" if is_right else "**wrong**"
 
 

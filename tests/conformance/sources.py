@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import dask.dataframe as dd
 import duckdb
 import ibis
 import numpy as np
@@ -29,6 +30,7 @@ import pyarrow as pa
 from pyarrow import dataset
 from tests.conformance.cases import RECORDS, Case
 from tests.conformance.people import FEW, SOME, by_aggregation, by_frequency_mining
+from tests.table_formats import create_iceberg, name_current, write_delta
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
@@ -111,6 +113,38 @@ def partitioned(case: Case) -> Path:
         inner = place / f"{quote(str(name), safe='')}={quote(str(value), safe='')}"
         inner.mkdir(parents=True)
         rows.drop(columns=name).to_parquet(inner / "part-0.parquet", index=False)
+    return place
+
+
+def stored_scan(case: Case) -> Any:
+    """Return a lazy scan of a file, which is read as the file itself."""
+    path = folder() / f"{next(NUMBERS)}.parquet"
+    case.disguised.to_parquet(path, index=False)
+    return pl.scan_parquet(path)
+
+
+def in_dask(case: Case) -> Any:
+    return dd.from_pandas(case.disguised.reset_index(drop=True), npartitions=3)
+
+
+def in_delta(case: Case, *, by: bool = False) -> Path:
+    """Write the records after others, which are deleted, and in two commits."""
+    table = pa.Table.from_pandas(case.disguised, preserve_index=False)
+    place, name = folder() / f"{next(NUMBERS)}", table.column_names[0]
+    columns = {"partition_by": [name]} if by else {}
+    write_delta(table.slice(0, 100), place, **columns)
+    write_delta(table.slice(0, 500), place, mode="overwrite", **columns)
+    return write_delta(table.slice(500), place, mode="append", **columns)
+
+
+def in_iceberg(case: Case, *, by: bool = False) -> Path:
+    """Write the records after others, which are deleted, and in two commits."""
+    table = pa.Table.from_pandas(case.disguised, preserve_index=False)
+    place = folder() / f"{next(NUMBERS)}"
+    created = create_iceberg(table.slice(0, 100), place, table.column_names[0] if by else None)
+    created.overwrite(table.slice(0, 500))
+    created.append(table.slice(500))
+    name_current(created)
     return place
 
 
@@ -269,6 +303,22 @@ SOURCES = (
     Source("folder of partitions", lambda case: mq.tally(partitioned(case), case.policy, engine="memory")),
     Source("DuckDB over partitions", lambda case: mq.tally(partitioned(case), case.policy, engine="duckdb")),
     Source("CSV compressed by Zstandard", lambda case: mq.tally(compressed(case), case.policy)),
+    Source("lazy scan of a file", lambda case: mq.tally(stored_scan(case), case.policy)),
+    Source("Dask frame", lambda case: mq.tally(in_dask(case), case.policy)),
+    Source("Delta table", lambda case: mq.tally(in_delta(case), case.policy)),
+    Source("DuckDB over a Delta table", lambda case: mq.tally(in_delta(case), case.policy, engine="duckdb")),
+    Source(
+        "DuckDB over a Delta table of partitions",
+        lambda case: mq.tally(in_delta(case, by=True), case.policy, engine="duckdb"),
+    ),
+    Source("Iceberg table", lambda case: mq.tally(in_iceberg(case), case.policy)),
+    Source(
+        "DuckDB over an Iceberg table", lambda case: mq.tally(in_iceberg(case), case.policy, engine="duckdb")
+    ),
+    Source(
+        "DuckDB over an Iceberg table of partitions",
+        lambda case: mq.tally(in_iceberg(case, by=True), case.policy, engine="duckdb"),
+    ),
     Source("cached", lambda case: mq.Cached(in_memory(case.disguised, case))),
     Source(
         "merged",

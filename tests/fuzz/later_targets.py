@@ -105,6 +105,8 @@ READERS = {
     "frames.baskets.read_baskets": "baskets",
     "frames.file_reader.open_batches": "csv",
     "frames.metadata.read_sidecar": "sidecar",
+    "frames.table_formats.delta.read_delta": "delta-log",
+    "frames.table_formats.iceberg.read_iceberg": "iceberg-metadata",
     "interop.dap.from_dap": "interop-dap",
     "interop.dap.read_dap": "interop-dap",
     "interop.pram.read_pram": "interop-pram",

@@ -16,7 +16,8 @@ from masquerade.channels.policy import Policy
 from masquerade.cli.output_check import _read_outputs, _read_rules
 from masquerade.core.util.json_text import parse_json
 from masquerade.crypto import certificates
-from masquerade.frames.partitions import Partitions
+from masquerade.frames.file_reader import open_batches
+from masquerade.frames.table_formats.partitions import Partitions
 from masquerade.interop.dap import dap_sums, from_dap
 from masquerade.services.common.output_record import OutputRecord
 from masquerade.services.parties.reconcile import Offer
@@ -26,6 +27,7 @@ from masquerade.survey.collector.example import write_example
 from masquerade.survey.forms.survey_file import Survey
 from masquerade.survey.packages.package import build_package
 from masquerade.survey.packages.responses import Responses
+from tests.table_formats import create_iceberg, write_delta
 
 YES_NO = Policy.from_dict(
     {
@@ -72,6 +74,7 @@ def newest_files(folder: Path, file: Callable[..., Any], batches: Callable[[Path
     compressed = pa.compress(b"a,b\nyes,1\nno,2\n", codec="zstd", asbytes=True)
     yield file("csv-zst", batches, ".csv.zst", compressed, weight=2, plain=False)
     yield _export(folder, file)
+    yield from _lake_tables(folder, file)
     YES_NO.save(folder / "offered.yaml")
     offer = b"party: north\npolicy: offered.yaml\npeople: 100\nlimit: 5%:50%\nprotect: [[a, b]]\n"
     yield file("offer", Offer.read, ".yaml", offer, weight=1)
@@ -120,6 +123,42 @@ def _record(folder: Path, file: Callable[..., Any]) -> Any:
             (place / "0001.json").write_bytes(right)
 
     return file("output-record", read, ".json", right, weight=1)
+
+
+@cache
+def _tables(folder: Path) -> tuple[Path, Path, Path]:
+    """Return the log of a Delta table, and metadata and manifest list of an Iceberg table."""
+    records = pa.table({"a": ["yes", "no"], "b": [1, 2]})
+    delta = write_delta(records, folder / "lake" / "delta", partition_by=["b"])
+    table = create_iceberg(records, folder / "lake" / "iceberg", "b")
+    listed = table.current_snapshot().manifest_list
+    paths = (Path(place.removeprefix("file://")) for place in (table.metadata_location, listed))
+    return delta / "_delta_log" / f"{0:020}.json", *paths
+
+
+def _lake_tables(folder: Path, file: Callable[..., Any]) -> Iterator[Any]:
+    """Yield the metadata of tables, each instead of the one that was written."""
+    log, metadata, listed = _tables(folder)
+
+    def reader(target: Path, table: Path) -> Callable[[Path], None]:
+        right = target.read_bytes()
+
+        def read(path: Path) -> None:
+            target.write_bytes(path.read_bytes())
+            try:
+                with open_batches(table) as records:
+                    list(records)
+            finally:
+                target.write_bytes(right)
+
+        return read
+
+    places = {"delta-log": (log, log.parent.parent), "iceberg-metadata": (metadata, metadata)}
+    for name, (target, table) in places.items():
+        yield file(name, reader(target, table), ".json", target.read_bytes(), weight=1)
+    yield file(
+        "iceberg-manifests", reader(listed, metadata), ".avro", listed.read_bytes(), weight=1, plain=False
+    )
 
 
 @cache

@@ -31,6 +31,7 @@ SERVICE_PACKAGES: Final = ("masquerade.services", "masquerade.survey.collector",
 # the extra that installs each module; for modules of services, see `missing_package`
 EXTRAS: Final = {
     "coincurve": "crypto",
+    "deltalake": "delta",
     "fastapi": SERVICES,
     "formulaic": "stats",
     "gmpy2": SERVICES,
@@ -43,6 +44,7 @@ EXTRAS: Final = {
     "prometheus_client": SERVICES,
     "psycopg": "postgres",
     "pyagrum": "inference",
+    "pyiceberg": "iceberg",
     "pyreadstat": "files",
     "pyspark": "spark",
     "rbcl": "crypto",

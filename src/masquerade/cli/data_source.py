@@ -126,10 +126,12 @@ class RecordOptions:
         if self.rules is not None:
             return mq.Policy.load(self.rules)
         from masquerade.frames.file_reader import open_batches  # noqa: PLC0415  (these load Arrow)
+        from masquerade.frames.streams import is_duckdb_file  # noqa: PLC0415
         from masquerade.sources.tally import carried_policy  # noqa: PLC0415
 
         carried = None
-        if self.engine not in ELSEWHERE and "-" not in self.data:
+        is_file = self.engine not in ELSEWHERE and not any(map(is_duckdb_file, self.data))
+        if is_file and "-" not in self.data:
             with open_batches(self.data, []) as batches:
                 carried = carried_policy(batches.metadata)
         if carried is None:

@@ -43,7 +43,7 @@ def flag(text: str, *names: str) -> Any:
 
 _FILES = (
     "CSV (also .csv.gz, .tsv), Parquet, Arrow, Excel, SPSS, Stata, SAS or basket files (.baskets, .dat), a "
-    "quoted pattern, or - for CSV on standard input"
+    "quoted pattern, the folder of a Delta or Iceberg table, or - for CSV on standard input"
 )
 Data = Annotated[list[str], argument(f"{_FILES}.", "DATA")]
 Reports = Annotated[

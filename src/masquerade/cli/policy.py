@@ -169,8 +169,12 @@ def _notes_on_baskets(data: object) -> tuple[str, ...]:
     """Return a note for drafts from basket files, which cannot contain reports of class response."""
     from masquerade.frames.formats import Format, format_of  # noqa: PLC0415
 
-    paths = data if isinstance(data, list) else [data]
-    if not any(isinstance(path, (str, Path)) and format_of(path) is Format.BASKETS for path in paths):
+    items = data if isinstance(data, list) else [data]
+    paths = [Path(path) for path in items if isinstance(path, (str, Path))]
+    tables = [
+        path for path in paths if path.is_dir() or path.suffix == ".json"
+    ]  # folders of partitions, tables
+    if not any(format_of(path) is Format.BASKETS for path in paths if path not in tables):
         return ()
     return (
         "Reports of blocks are numbers, which .baskets files cannot contain: disguise into .parquet or .csv.",

@@ -27,7 +27,7 @@ from masquerade.disguising.files import disguise_file
 from masquerade.disguising.memo import chosen_draws, memo_of
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
 from masquerade.frames.baskets import Baskets
-from masquerade.frames.metadata import metadata_of, with_metadata
+from masquerade.frames.metadata import is_dask_frame, metadata_of, with_metadata
 from masquerade.frames.native import columns_of, rebuild
 
 
@@ -47,7 +47,8 @@ def disguise(
     Randomness comes from the operating system and cannot be seeded. An unknown or missing value raises an
     error with its row and column before anything is drawn. A Spark data frame is disguised on its executors:
     without a memo the reports are kept in Spark's checkpoint folder, so that no second evaluation draws them
-    again.
+    again. A Dask frame is disguised partition by partition: without a memo its reports are drawn now and stay
+    in memory, with a memo they are lazy.
 
     Parameters
     ----------
@@ -113,6 +114,19 @@ def disguise(
         from masquerade.disguising.spark import disguise_spark  # noqa: PLC0415
 
         return disguise_spark(
+            frame,
+            policy,
+            memo=memo,
+            person=id,
+            new_memo=new_memo,
+            keep=keep,
+            shuffle=shuffle,
+            accepted=accept_gamma,
+        )
+    if is_dask_frame(frame):
+        from masquerade.disguising.dask_frames import disguise_dask  # noqa: PLC0415
+
+        return disguise_dask(
             frame,
             policy,
             memo=memo,

@@ -11,57 +11,51 @@ import gzip
 import io
 import re
 import secrets
-import struct
 import sys
 import zlib
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Self
 
-import numpy as np
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
-from pyarrow import ipc, parquet
 
 from masquerade.core.errors import FileError, InputError, SchemaError, did_you_mean
+from masquerade.frames.arrow_readers import ArrowReader, ParquetReader, slice_batch, unique_names
 from masquerade.frames.baskets import BasketReader
 from masquerade.frames.cores import ahead
 from masquerade.frames.dialect import UTF8, Dialect, with_points
 from masquerade.frames.file_state import FileState
 from masquerade.frames.formats import (
+    DATABASES,
     STREAM,
     Format,
-    damage_error,
     format_of,
     is_compressed,
     unreadable,
 )
 from masquerade.frames.json_lines import JsonLines
-from masquerade.frames.memory_bounds import (
-    MOST_IN_BATCH,
-    check_arrow,
-    check_parquet,
-    check_rows,
-    check_views,
-)
-from masquerade.frames.metadata import MEMO, POLICY_TEXT, read_sidecar, schema_metadata, stdin_metadata
-from masquerade.frames.parquet_footer import read_row_groups
-from masquerade.frames.partitions import expand_pattern, partitions_of, refuse_folder
+from masquerade.frames.metadata import MEMO, POLICY_TEXT, read_sidecar, stdin_metadata
 from masquerade.frames.sheets import TextSheet, sheet_of
+from masquerade.frames.table_formats.partitions import (
+    Partitions,
+    expand_pattern,
+    partitions_of,
+    refuse_folder,
+    snapshot_of,
+)
+from masquerade.frames.table_formats.snapshot import TableVersion
 
 ROWS = 1 << 18
 BLOCK = 2 << 20  # most bytes of a CSV row
 MOST_OPEN = 64  # most files of a list that stay open until they are read; the others are opened again
-_BUFFER = 1 << 20  # bytes of a Parquet column chunk that are buffered at a time, however large its row group
-_LEAST_OF_TEXT = 4  # minimum bytes of a text value in a Parquet column without a dictionary
-_LEAST_GROUP = 1 << 16  # a file with row groups of fewer rows is read without dictionaries
 _BAD_ROW = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
-# raised, for example, for a name that is not UTF-8, or a size that exceeds all memory
-_UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError, struct.error)
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+
+
+TableFolder = Partitions | TableVersion  # files that form one table
 
 
 class Batches:
@@ -70,18 +64,30 @@ class Batches:
     `given` are the paths and patterns that matched the files at `paths`. `names` are the columns of every
     batch, in order. `file_names` are all columns of the first file, in the file's order. If `text` is True,
     all columns are text (CSV); otherwise `schemas` has the types of every file. `file` and `rows_before`
-    locate the last batch: its file, and the number of data rows before it in that file. Files can be read
-    again from the start, standard input cannot. `state` describes the files when they were opened: if one has
-    changed since, `DataChanged` is raised after reading.
+    locate the last batch: its file, and the number of data rows before it in that file. `snapshot` is the
+    version of a Delta or Iceberg table; `table` adds columns of a table that its files lack. Files can be
+    read again from the start, standard input cannot. `state` describes the files when they were opened: if
+    one has changed since, `DataChanged` is raised after reading.
     """
 
     def __init__(
-        self, given: Sequence[str], columns: Sequence[str] | None, rows: int, dialect: Dialect | None = None
+        self,
+        given: Sequence[str] | TableFolder,
+        columns: Sequence[str] | None,
+        rows: int,
+        dialect: Dialect | None = None,
     ) -> None:
-        paths = [found for one in given for found in expand_pattern(one)]
-        if not paths:
-            raise FileError("No file to read was given.")
-        self.partitions = partitions_of(given, paths)
+        self.table: TableFolder | None
+        if isinstance(given, TableFolder):
+            self.table, paths, given = given, list(given.paths), given.given
+        elif snapshot := snapshot_of(given):
+            self.table, paths = snapshot, list(snapshot.paths)
+        else:
+            paths = [found for one in given for found in expand_pattern(one)]
+            if not paths:
+                raise FileError("No file to read was given.")
+            self.table = partitions_of(given, paths)
+        self.snapshot = self.table if isinstance(self.table, TableVersion) else None
         self.given, self.paths, self.dialect = tuple(given), tuple(paths), dialect or Dialect()
         self.total_bytes = _total_bytes(paths)
         self.state = FileState.of(paths)
@@ -149,12 +155,12 @@ class Batches:
     def _read(self, path: str, reader: _Reader, size: int) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one file, with the columns of its folders, and update the progress."""
         self.file, done = path, 0
-        if isinstance(reader, _Parquet):
+        if isinstance(reader, ParquetReader):
             reader.coded = self._coded
         if isinstance(reader, TextSheet):
             reader.missing_texts = self.missing_texts
-        added = self.partitions
-        wanted = self.names if added is None else added.file_columns(self.names, reader.names)
+        added = self.table
+        wanted = self.names if added is None else added.file_columns(path, self.names, reader.names)
         for batch in reader.batches(wanted, self._rows):
             self.rows_before = done
             done += len(batch)
@@ -171,8 +177,8 @@ class Batches:
             with ExitStack() as stack:
                 reader = self._kept.get(path) or _open(path, stack, self.dialect)
                 names, schema = reader.names, reader.schema
-                if self.partitions is not None:
-                    names, schema = self.partitions.extend(path, names, schema)
+                if self.table is not None:
+                    names, schema = self.table.extend(path, names, schema)
                 if place and (reader.schema is None) is not self.text:
                     raise FileError(f"{path}: CSV files and other files cannot be read as one.")
                 if place == 0:
@@ -187,20 +193,32 @@ class Batches:
                 if len(self._kept) < MOST_OPEN:
                     self._kept[path] = reader
                     self._stack.enter_context(stack.pop_all())
-            if isinstance(reader, _Csv) and not reader.dialect.usual:
-                self.notes.append(f"{path}: read with {reader.dialect.words}.")
-            if isinstance(reader, BasketReader):
-                self.notes.append(f"{path}: {reader.words}.")
-            if isinstance(reader, TextSheet):
-                self.missing_kinds |= reader.missing_kinds
+            self._take_notes(path, reader)
             self._names.append(names)
             self.schemas.append(schema)
             total = None if total is None or reader.total_rows is None else total + reader.total_rows
+        if self.snapshot is not None:
+            self.notes.append(f"{self.snapshot.title}: this version is read.")
+            if self.snapshot.is_plain:
+                self.table = None
         return total
+
+    def _take_notes(self, path: str, reader: _Reader) -> None:
+        if isinstance(reader, _Csv) and not reader.dialect.usual:
+            self.notes.append(f"{path}: read with {reader.dialect.words}.")
+        if isinstance(reader, BasketReader):
+            self.notes.append(f"{path}: {reader.words}.")
+        if isinstance(reader, TextSheet):
+            self.missing_kinds |= reader.missing_kinds
+
+    @property
+    def same(self) -> TableFolder | tuple[str, ...]:
+        """Return the argument of `open_batches` that reads the same files again, and no later ones."""
+        return tuple(self.paths) if self.table is None else self.table
 
 
 def open_batches(
-    path: str | Path | Sequence[str | Path],
+    path: str | Path | Sequence[str | Path] | TableFolder,
     columns: Sequence[str] | None = None,
     *,
     rows: int = ROWS,
@@ -208,10 +226,14 @@ def open_batches(
 ) -> Batches:
     """Open one or several files of any supported format, or a pattern like ``people/*.parquet``.
 
+    A folder is one table: of partitions (``region=north/``), or the newest version of a Delta or Iceberg
+    table.
     Only the requested columns are read. ``-`` is a CSV on standard input. Properties of a CSV that `dialect`
     does not specify are detected. Raises `FileError` if a file cannot be read, and `SchemaError` if a column
     is missing.
     """
+    if isinstance(path, TableFolder):
+        return Batches(path, columns, rows, dialect)
     given = [path] if isinstance(path, (str, Path)) else list(path)
     return Batches([str(one) for one in given], columns, rows, dialect)
 
@@ -244,6 +266,11 @@ def _open(path: str, stack: ExitStack, dialect: Dialect) -> _Reader:
         return _Csv(path, sys.stdin.buffer, stdin_metadata(), dialect)
     if Path(path).is_dir():
         raise refuse_folder(path)
+    if Path(path).suffix in DATABASES:
+        raise FileError(
+            f"{path}: a database of DuckDB is counted (estimate, stats, learn, mq.tally), and not read as a "
+            "file here. Write its table to a file before: COPY name_of_table TO 'people.parquet'."
+        )
     kind = format_of(path)
     if kind is Format.BASKETS:
         return BasketReader(path, read_sidecar(path))
@@ -260,7 +287,7 @@ def _open(path: str, stack: ExitStack, dialect: Dialect) -> _Reader:
         raise unreadable(path, error) from None
     if source.size() == 0:
         raise FileError(f"{path}: the file is empty.")
-    return (_Parquet if kind is Format.PARQUET else _Arrow)(path, source, stack)
+    return (ParquetReader if kind is Format.PARQUET else ArrowReader)(path, source, stack)
 
 
 class _Counted(io.RawIOBase):
@@ -392,7 +419,7 @@ class _Csv:
                 is_whole |= is_last
                 records = batch.slice(0, len(batch) - is_last)
                 done += len(records)
-                yield from _slice_batch(self._use_points(records), rows)
+                yield from slice_batch(self._use_points(records), rows)
             if not is_whole:
                 failure = f"a quotation mark is left open after data row {max(0, done - 1)}"
         except (pa.ArrowException, UnicodeError, *_DAMAGED) as error:
@@ -420,127 +447,7 @@ class _Csv:
         return batch
 
 
-class _Parquet:
-    """A Parquet file, read a few rows at a time even within one huge row group.
-
-    Columns of `coded` that the file stores as a dictionary are read as dictionaries.
-    """
-
-    def __init__(self, path: str, source: Any, stack: ExitStack) -> None:
-        self._path, self._source = path, source
-        self.coded: frozenset[str] = frozenset()
-        try:
-            self._file = stack.enter_context(
-                parquet.ParquetFile(source, pre_buffer=False, buffer_size=_BUFFER)
-            )
-            self.schema: pa.Schema = self._file.schema_arrow
-            names = list(self.schema.names)
-        except _UNREADABLE:
-            raise damage_error(path, Format.PARQUET) from None
-        self.names, self.metadata = _unique(path, names), schema_metadata(self.schema)
-        self.total_rows: int | None = self._file.metadata.num_rows
-        check_rows(path, Format.PARQUET, self._file.metadata.num_rows)
-
-    def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        try:
-            most = check_parquet(self._path, self._source, self._file.metadata, columns)
-            file = self._with_dictionaries([name for name in columns if name in self.coded])
-            for batch in file.iter_batches(batch_size=min(rows, most), columns=list(columns)):
-                yield _validate_batch(batch.select(list(columns)), decoded=True)
-        except FileError:
-            raise
-        except _UNREADABLE:
-            raise damage_error(self._path, Format.PARQUET) from None
-
-    def _with_dictionaries(self, names: Sequence[str]) -> parquet.ParquetFile:
-        """Return the file, with text columns read as dictionaries if all their row groups have a small one.
-
-        Text without a dictionary takes at least four bytes per value. So a column that takes fewer bytes is
-        stored with a dictionary, of fewer distinct values than a quarter of these bytes. A dictionary built
-        while reading could grow without limit. Batches with dictionaries end at the end of a row group, so
-        small row groups are read without dictionaries.
-        """
-        small = {name for name in names if pa.types.is_string(self.schema.field(name).type)}
-        known = self._file.metadata
-        groups = read_row_groups(self._path, self._source, known) if small else iter(())
-        for place, (rows, chunks) in enumerate(groups, start=1):
-            if rows < _LEAST_GROUP and place < known.num_row_groups:
-                return self._file
-            most = _LEAST_OF_TEXT * rows
-            small -= {chunk.column.path for chunk in chunks if chunk.total_uncompressed_size >= most}
-        if not small or known.num_row_groups == 0:
-            return self._file
-        return parquet.ParquetFile(
-            self._source, metadata=known, read_dictionary=sorted(small), pre_buffer=False, buffer_size=_BUFFER
-        )
-
-
-class _Arrow:
-    """An Arrow IPC file. It is read, not memory-mapped, so pages of a large file do not stay in memory."""
-
-    def __init__(self, path: str, source: Any, stack: ExitStack) -> None:
-        del stack  # the caller that opened the file closes it
-        self._path, self._source = path, source
-        try:
-            check_arrow(path, self._source)
-            file = ipc.open_file(self._source)
-            self.schema: pa.Schema = file.schema
-            self.total_rows: int | None = file.count_rows() if hasattr(file, "count_rows") else None
-            names = list(self.schema.names)
-            check_rows(path, Format.ARROW, self.total_rows or 0)
-        except FileError:
-            raise
-        except _UNREADABLE:
-            raise damage_error(path, Format.ARROW) from None
-        self.names, self.metadata = _unique(path, names), schema_metadata(self.schema)
-
-    def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        wanted = ipc.IpcReadOptions(included_fields=[self.names.index(name) for name in columns])
-        try:
-            file = ipc.open_file(self._source, options=wanted)
-            for place in range(file.num_record_batches):
-                batch = file.get_batch(place).select(list(columns))
-                for column in batch.columns:
-                    check_views(self._path, self._source.size(), column)
-                batch = _validate_batch(batch)
-                check_rows(self._path, Format.ARROW, len(batch), MOST_IN_BATCH)
-                yield from _slice_batch(batch, rows)
-        except FileError:
-            raise
-        except _UNREADABLE:
-            raise damage_error(self._path, Format.ARROW) from None
-
-
-_Reader = _Csv | _Parquet | _Arrow | TextSheet | BasketReader
-
-
-def _validate_batch(batch: pa.RecordBatch, *, decoded: bool = False) -> pa.RecordBatch:
-    """Validate the offsets, indices and text of a batch, because invalid values crash Arrow.
-
-    Offsets made by a decoder are valid, and ASCII is valid text: such columns need no full validation.
-    """
-    for column in batch.columns:
-        column.validate(full=not (decoded and _is_ascii(column)))
-    return batch
-
-
-def _is_ascii(column: pa.Array) -> bool:
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return False
-    *_, text = column.buffers()
-    return text is None or bool(np.frombuffer(text, dtype=np.uint8).max(initial=0) < 128)
-
-
-def _slice_batch(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
-    for start in range(0, len(batch), rows):
-        yield batch.slice(start, rows)
-
-
-def _unique(path: str, names: Sequence[str]) -> tuple[str, ...]:
-    if len(set(names)) < len(names):
-        twice = Counter(names).most_common(1)[0][0]
-        raise FileError(f"{path}: two columns are called {twice!r}.")
-    return tuple(names)
+_Reader = _Csv | ParquetReader | ArrowReader | TextSheet | BasketReader
 
 
 def _names(path: str, start: bytes, dialect: Dialect, *, whole: bool) -> tuple[str, ...]:
@@ -562,7 +469,7 @@ def _names(path: str, start: bytes, dialect: Dialect, *, whole: bool) -> tuple[s
         raise FileError(f"{path}: the first row cannot be read as names.")
     if any("\ufffd" in name for name in names):
         raise FileError(f"{path}: the file is not {_letters(dialect.encoding)} text.")
-    return _unique(path, names)
+    return unique_names(path, names)
 
 
 def _letters(encoding: str | None) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from masquerade.core.errors import FileError
 
 STREAM = "-"  # standard input or output
+DATABASES = (".duckdb", ".ddb")  # file name extensions of DuckDB databases
 
 
 class Format(Enum):

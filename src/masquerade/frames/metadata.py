@@ -48,6 +48,11 @@ def is_polars_lazy(data: Any) -> bool:
     return is_frame(data, "polars", "LazyFrame")
 
 
+def is_dask_frame(data: Any) -> bool:
+    """Return True if data is a Dask frame of pandas partitions."""
+    return is_frame(data, "dask.dataframe", "DataFrame")
+
+
 def metadata_of(frame: Any) -> dict[str, str]:
     """Return the metadata that `with_metadata` stored on a frame, or on the frame that a series came from.
 

@@ -61,7 +61,7 @@ def late_records(
     rows = data.total_rows if isinstance(data, Batches) else None
     if rows is None or rows < LEAST_LATE or policy.stratum_variable is not None:
         return None
-    if data.partitions is not None or any(format_of(path) is not Format.PARQUET for path in data.paths):
+    if data.table is not None or any(format_of(path) is not Format.PARQUET for path in data.paths):
         return None
     names = list(policy.observed)
     data.select(names)  # a missing column is detected now

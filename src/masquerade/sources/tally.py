@@ -31,7 +31,7 @@ from masquerade.frames.formats import STREAM, is_compressed
 from masquerade.frames.label_codes import missing_texts_of
 from masquerade.frames.metadata import INCOMPLETE, POLICY_TEXT, metadata_of
 from masquerade.frames.native import columns_of
-from masquerade.frames.streams import BatchStream, is_duckdb_file, stream_of
+from masquerade.frames.streams import BatchStream, is_duckdb_file, scanned_files, stream_of
 from masquerade.sources.baskets import BasketRecords
 from masquerade.sources.engines.duckdb_files import DuckFiles
 from masquerade.sources.engines.engine import Engine, check_same
@@ -50,7 +50,21 @@ UNPACKED: Final = 100  # largest compression ratio of a CSV file, unless rows re
 CONTROL_GROUP: Final = Path("/sys/fs/cgroup")
 MOST_INFERRED: Final = 1000
 # packages whose objects have a built-in source
-OURS = frozenset({"", "builtins", "ibis", "masquerade", "pandas", "pathlib", "polars", "pyarrow", "pyspark"})
+OURS = frozenset(
+    {
+        "",
+        "arro3",
+        "builtins",
+        "dask",
+        "ibis",
+        "masquerade",
+        "pandas",
+        "pathlib",
+        "polars",
+        "pyarrow",
+        "pyspark",
+    }
+)
 
 
 @overload
@@ -121,8 +135,9 @@ def tally(
     ----------
     data : frame, path, table or Baskets
         Records: a data frame, a path or pattern like ``people/*.parquet``, a folder of partitions like
-        ``region=north/``, opened files (`open_batches`), an Ibis table, a Spark data frame, or baskets.
-        Polars lazy frames, Arrow data sets and readers of record batches are read in batches.
+        ``region=north/``, the folder of a Delta or Iceberg table (its newest version), opened files
+        (`open_batches`), an Ibis table, a Spark data frame, or baskets.
+        Polars lazy frames, Dask frames, Arrow data sets and readers of record batches are read in batches.
     policy : Policy or path, optional
         Policy that disguised the records. Files that `mq.disguise` wrote include it. Without a policy the
         records are clear.
@@ -199,6 +214,7 @@ def tally(
     if opener := opener_of(data, engine):
         more = {"growing": growing} if growing else {}
         return opener(data, policy, **options, **more)  # type: ignore[no-any-return]  # a plug-in's Tally
+    data = scanned_files(data) or data
     if _is_path(data) and not is_duckdb_file(data):
         with open_batches(data, []) as files:
             return _tally_of(files, policy, engine=engine, growing=growing, **options)
@@ -453,6 +469,11 @@ def growing_table(
     if isinstance(data, Batches):
         if growing is not True or STREAM in data.paths:
             raise InputError("Files grow by new files: pass a pattern, and growing=True.")
+        if data.snapshot is not None:
+            raise InputError(
+                f"{data.snapshot.title}: a later version may lack records of this one. Omit 'growing', and "
+                "open the later version separately."
+            )
         return _log_choice(GrowingFiles(data, watch=watch), "it grows", data.paths)
     if not isinstance(data, IbisTable):
         raise InputError(

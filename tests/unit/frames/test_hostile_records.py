@@ -20,7 +20,7 @@ from pyarrow import ipc, parquet
 
 import masquerade as mq
 from masquerade.core.errors import FileError, UnknownValue
-from masquerade.frames import file_reader, memory_bounds, statistics_process
+from masquerade.frames import arrow_readers, file_reader, memory_bounds, statistics_process
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import NEARLY, encode
 
@@ -175,7 +175,7 @@ def test_a_file_with_any_byte_changed_is_read_or_refused(name, tmp_path):
                 else:
                     known = parquet.read_metadata(path)
                     memory_bounds.check_parquet("a", source, known, ["a", "b"])
-        except (FileError, *file_reader._UNREADABLE):
+        except (FileError, *arrow_readers.UNREADABLE):
             refused += 1
     assert 0 < refused < len(content)
 

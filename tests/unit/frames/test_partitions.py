@@ -84,32 +84,15 @@ def test_files_below_different_keys_are_refused(tmp_path):
         mq.tally(tmp_path / "people")
 
 
-def delta(folder):
-    (folder / "_delta_log").mkdir(parents=True)
-    return "Delta table", folder
-
-
-def iceberg(folder):
-    (folder / "metadata").mkdir(parents=True)
-    (folder / "metadata" / "00000-a.metadata.json").write_text("{}")
-    (folder / "data").mkdir()
-    return "Iceberg table", folder / "data"
-
-
-@pytest.mark.parametrize("make", [delta, iceberg])
-def test_tables_with_versions_are_refused_as_folder_and_as_pattern(tmp_path, make, monkeypatch):
-    """A pattern over the folder would also count files of earlier versions."""
-    table = tmp_path / "table"
-    kind, data = make(table)
-    pd.DataFrame({"a": ["x"]}).to_parquet(data / "old.parquet", index=False)
-    for given in (table, f"{data}/*.parquet", f"{table}/**/*.parquet", f"{tmp_path}/*/**/*.parquet"):
-        with pytest.raises(FileError, match=f"this is an? {kind}"):
-            mq.tally(given)
-    monkeypatch.chdir(data)
-    if make is delta:
-        with pytest.raises(FileError, match="this is a Delta table"):
-            mq.tally("*.parquet")
-    assert mq.tally([data / "old.parquet"]).n == 1  # files of one version, named one by one
+@pytest.mark.parametrize("engine", ["memory", "duckdb"])
+def test_a_file_that_is_added_to_a_folder_changes_no_later_answer(tmp_path, engine):
+    write_partitions(tmp_path / "people")
+    source = mq.tally(tmp_path / "people", schema=SCHEMA, engine=engine)
+    place = tmp_path / "people" / "region=north" / "year=2024"
+    pd.DataFrame({"smoker": ["yes"] * 50}).to_parquet(place / "part-1.parquet", index=False)
+    [table] = source.answer([mq.Query(by=("region", "smoker"))])
+    assert table.values.sum() == source.n == 20
+    assert mq.tally(tmp_path / "people", schema=SCHEMA, engine=engine).n == 70
 
 
 @pytest.mark.parametrize(
@@ -166,6 +149,8 @@ def test_a_received_folder_reads_nothing_outside_and_nothing_twice(tmp_path, att
 
 def test_the_number_of_files_is_bounded_over_all_folders(tmp_path, monkeypatch):
     write_partitions(tmp_path / "people")
-    monkeypatch.setattr("masquerade.frames.partitions.MOST_FILES", 3)  # four files, two in each folder
+    monkeypatch.setattr(
+        "masquerade.frames.table_formats.partitions.MOST_FILES", 3
+    )  # four files, two in each folder
     with pytest.raises(FileError, match="has more than 3 files"):
         mq.tally(tmp_path / "people")

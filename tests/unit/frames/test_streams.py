@@ -11,8 +11,8 @@ import pytest
 from pyarrow import dataset, parquet
 
 import masquerade as mq
-from masquerade.core.errors import FileError, InputError, SchemaError, UnknownValue
-from masquerade.frames.streams import ROWS, stream_of
+from masquerade.core.errors import DataChanged, FileError, InputError, SchemaError, UnknownValue
+from masquerade.frames.streams import ROWS, scanned_files, stream_of
 
 SCHEMA = mq.Schema({"a": ["x", "y"], "b": [0, 1, 2]})
 N = 2 * ROWS + 17
@@ -128,3 +128,82 @@ def test_a_database_of_several_tables_names_them(tmp_path):
         mq.tally(path, schema=SCHEMA)
     with pytest.raises(FileError, match="there is no such file"):
         mq.tally(tmp_path / "others.duckdb", schema=SCHEMA)
+
+
+def test_a_lazy_scan_of_one_file_is_that_file(table, tmp_path):
+    path = tmp_path / "t.parquet"
+    parquet.write_table(table, path)
+    scan = pl.scan_parquet(path)
+    assert scanned_files(scan) == [path]
+    source = mq.tally(scan, schema=SCHEMA)
+    query = mq.Query(by="a")
+    [before] = source.answer([query])
+    assert before.values.tolist() == [table["a"].to_pylist().count(label) for label in ("x", "y")]
+    parquet.write_table(table.slice(0, 5), path)
+    with pytest.raises(DataChanged):
+        source.answer([mq.Query(by="b")])  # read only now, and not mixed with what was read before
+
+
+def other_frames(path):
+    scan = pl.scan_parquet(path)
+    return {
+        "filter": scan.filter(pl.col("a") == "x"),
+        "slice": scan.head(100),
+        "first rows": pl.scan_parquet(path, n_rows=100),
+        "computed column": scan.with_columns(a=pl.lit("x")),
+        "renamed": scan.rename({"a": "c", "c": "a"}).select("a", "b"),
+        "another type": scan.with_columns(pl.col("b").cast(pl.String)),
+        "row numbers": pl.scan_parquet(path, row_index_name="n"),
+        "path as a column": pl.scan_parquet(path, include_file_paths="from"),
+        "union": pl.concat([scan, scan]),
+        "memory": scan.collect().lazy(),
+        "partition": pl.scan_parquet(path.parent.parent, hive_partitioning=True),
+    }
+
+
+def test_a_lazy_frame_that_does_anything_else_is_no_file(table, tmp_path):
+    place = tmp_path / "k=1"
+    place.mkdir()
+    parquet.write_table(table.slice(0, 1000), place / "t.parquet")
+    for name, frame in other_frames(place / "t.parquet").items():
+        assert scanned_files(frame) is None, name
+    rows = {"slice": 100, "first rows": 100, "union": 2000}
+    for name in ("slice", "first rows", "union", "row numbers", "partition"):
+        source = mq.tally(other_frames(place / "t.parquet")[name], schema=SCHEMA)
+        assert source.n == rows.get(name, 1000), name
+
+
+@pytest.mark.parametrize("files", [2, 60])
+def test_a_lazy_scan_of_several_files_is_those_files(table, tmp_path, files):
+    """A long list of paths, which a plan abbreviates, is read by Polars, with the same counts."""
+    for number in range(files):
+        parquet.write_table(table.slice(100 * number, 100), tmp_path / f"{number:02}.parquet")
+    scan = pl.scan_parquet(tmp_path / "*.parquet")
+    assert scanned_files(scan) in (sorted(tmp_path.glob("*.parquet")), None)
+    assert (scanned_files(scan) is None) == ("other" in scan.explain())
+    source = mq.tally(scan, schema=SCHEMA)
+    expected = mq.tally(table.slice(0, 100 * files).select(["a", "b"]), schema=SCHEMA)
+    query = mq.Query(by=("a", "b"))
+    assert source.answer([query])[0].values.tolist() == expected.answer([query])[0].values.tolist()
+
+
+def test_a_scan_of_fewer_records_than_its_files_have_is_no_file(table, tmp_path, monkeypatch):
+    """Deletion files are not in a plan: the number of records tells."""
+    path = tmp_path / "t.parquet"
+    parquet.write_table(table.slice(0, 1000), path)
+    scan = pl.scan_parquet(path)
+    plan = scan.explain()
+    fewer = scan.filter(pl.int_range(pl.len()) > 9)
+    monkeypatch.setattr(pl.LazyFrame, "explain", lambda _: plan)
+    assert scanned_files(scan) == [path]
+    assert scanned_files(fewer) is None
+    assert mq.tally(fewer, schema=SCHEMA).n == 990
+
+
+def test_a_scan_of_files_with_field_ids_is_no_file(table, tmp_path):
+    """Formats of tables find columns by these ids, and may call them otherwise."""
+    fields = [
+        field.with_metadata({"PARQUET:field_id": str(1 + place)}) for place, field in enumerate(table.schema)
+    ]
+    parquet.write_table(table.slice(0, 10).cast(pa.schema(fields)), tmp_path / "t.parquet")
+    assert scanned_files(pl.scan_parquet(tmp_path / "t.parquet")) is None

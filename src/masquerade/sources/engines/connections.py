@@ -10,9 +10,13 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from glob import glob
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from masquerade.core.errors import EngineError, InputError
+from masquerade.frames.table_formats.delta import is_delta
+from masquerade.frames.table_formats.iceberg import is_iceberg
 from masquerade.sources.engines.engine_tables import SPARK, translate_engine_errors
 
 if TYPE_CHECKING:
@@ -134,6 +138,8 @@ def spark_table(
         from pyspark.sql import SparkSession  # noqa: PLC0415  (an extra)
     except ImportError:
         raise InputError(_missing_extra("Spark", "spark")) from None
+    for name in names:
+        _refuse_versions(name)
     active = SparkSession.getActiveSession()
     session = active or _start_session(SparkSession, master)
     try:
@@ -148,6 +154,18 @@ def spark_table(
     finally:
         if active is None:
             session.stop()
+
+
+def _refuse_versions(name: str) -> None:
+    """Raise InputError if Spark would read the files of all versions of a Delta or Iceberg table."""
+    places = [Path(path) for path in (glob(name, recursive=True) if _is_files([name]) else ())]  # noqa: PTH207
+    for folder in dict.fromkeys(above for place in places for above in (place, *place.parents)):
+        if is_delta(folder) or is_iceberg(folder):
+            raise InputError(
+                f"{folder}: this is a Delta or Iceberg table, whose folder also has files of earlier "
+                "versions and deleted rows. Omit --engine and give the folder, or give the name of the table "
+                "in the catalogue of the Spark session."
+            )
 
 
 def _start_session(session_class: Any, master: str | None) -> Any:

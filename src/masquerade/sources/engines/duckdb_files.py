@@ -55,7 +55,7 @@ class DuckFiles:
         with nullcontext(data) if isinstance(data, Batches) else open_batches(data, []) as files:
             self.paths, self.text, self.names = files.paths, files.text, files.file_names
             self._written, self._state = files.dialect, files.state
-            self._given = files.paths if files.partitions is None else files.given
+            self._given = files.same  # the files of now, whatever is added to a folder
             self._missing = files.missing_texts
             self._types = _types_in([schema for schema in files.schemas if schema is not None])
         self._watch = watch
@@ -70,7 +70,7 @@ class DuckFiles:
 
     def take(self, more: DuckFiles) -> None:
         """Add other files."""
-        if (self._given, more._given) != (self.paths, more.paths):
+        if not isinstance(self._given, tuple) or not isinstance(more._given, tuple):
             raise InputError("Folders of partitions cannot grow: pass a pattern of their files.")
         self.paths = self._given = (*self.paths, *more.paths)
         self._state = self._state.join(more._state)
@@ -98,8 +98,8 @@ class DuckFiles:
             self._connection.execute(f"SET {setting} = {self.dialect.label(value)}")
         self._parquet = (
             self._list_files()
-            if self._given == self.paths and all(format_of(p) is Format.PARQUET for p in self.paths)
-            else None  # columns of folders are added by the package's own readers
+            if isinstance(self._given, tuple) and all(format_of(p) is Format.PARQUET for p in self.paths)
+            else None  # columns that files lack are added by the package's own readers
         )
         self.title = f"DuckDB over {counted(len(self.paths), 'file')}"
 

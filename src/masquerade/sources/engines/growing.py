@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from masquerade.core.errors import DataChanged, InputError, SchemaError, UnknownValue, did_you_mean
 from masquerade.frames.file_reader import Batches, open_batches
-from masquerade.frames.partitions import expand_pattern
+from masquerade.frames.table_formats.partitions import expand_pattern
 from masquerade.sources.engines import sql
 from masquerade.sources.engines.duckdb_files import DuckFiles
 from masquerade.sources.engines.engine_tables import IbisTable, Table, TableGrowth, Watch

@@ -1,7 +1,7 @@
 """Folders of files: partitions (`key=value`), Delta and Iceberg tables; addresses that are not paths.
 
 The folder of a Delta or Iceberg table also has files of earlier versions and deleted rows: a pattern over its
-Parquet files would count these. Such folders are refused; the message states how to read one version.
+Parquet files would count these. Such patterns are refused; the folder itself is one version of the table.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ import pyarrow as pa
 
 from masquerade.core.errors import FileError
 from masquerade.frames.formats import Format, format_of
+from masquerade.frames.table_formats.delta import is_delta, read_delta
+from masquerade.frames.table_formats.iceberg import ENDING as METADATA
+from masquerade.frames.table_formats.iceberg import is_iceberg, read_iceberg
+from masquerade.frames.table_formats.snapshot import TableVersion
 
 MOST_FILES: Final = 100_000
 MOST_DEPTH: Final = 20
@@ -57,19 +61,26 @@ def refuse_address(path: str) -> None:
 
 def refuse_table_folder(folder: Path) -> None:
     """Raise FileError if a folder is a Delta or Iceberg table, whose files belong to several versions."""
-    if (folder / "_delta_log").is_dir():
+    kind = "a Delta table" if is_delta(folder) else "an Iceberg table" if is_iceberg(folder) else None
+    if kind is not None:
         raise FileError(
-            f"{folder}: this is a Delta table. Its folder also has files of earlier versions and deleted "
-            "rows, which a pattern would count. Pass "
-            f"deltalake.DeltaTable({str(folder)!r}).to_pyarrow_dataset() (pip install deltalake)."
+            f"{folder}: this is {kind}. Its folder also has files of earlier versions and deleted rows, "
+            f"which a pattern would count. Pass the folder itself, {str(folder)!r}, and nothing else."
         )
-    metadata = folder / "metadata"
-    if metadata.is_dir() and any(metadata.glob("*.metadata.json")):
-        raise FileError(
-            f"{folder}: this is an Iceberg table. Its folder also has files of earlier snapshots and deleted "
-            "rows, which a pattern would count. Pass table.scan().to_arrow_batch_reader() of PyIceberg "
-            "(pip install pyiceberg), with the table of your catalogue or StaticTable.from_metadata(…)."
-        )
+
+
+def snapshot_of(paths: Sequence[str]) -> TableVersion | None:
+    """Return the current version if a single Delta or Iceberg table was given."""
+    path = Path(paths[0]) if len(paths) == 1 else None
+    if path is None:
+        return None
+    if path.name.endswith(METADATA) and path.is_file():
+        return read_iceberg(path)
+    if not path.is_dir():
+        return None
+    if is_delta(path):
+        return read_delta(path)
+    return read_iceberg(path) if is_iceberg(path) else None
 
 
 def refuse_table_files(pattern: str, paths: Sequence[str]) -> None:
@@ -158,9 +169,13 @@ def partitions_of(given: Sequence[str], paths: Sequence[str]) -> Partitions | No
 
 
 class Partitions:
-    """The values of `key=value` folders by file, and the type of each key over all files."""
+    """The values of `key=value` folders by file, and the type of each key over all files.
+
+    The files are those that were there when the folder was opened.
+    """
 
     def __init__(self, folder: Path, paths: Sequence[str], *, text: bool) -> None:
+        self.given, self.paths = (str(folder),), tuple(paths)
         self.values = {path: _values_of(Path(path).relative_to(folder)) for path in paths}
         keys = {tuple(values) for values in self.values.values()}
         if len(keys) > 1:
@@ -191,11 +206,12 @@ class Partitions:
                 schema = schema.append(pa.field(name, self.types[name]))
         return (*names, *self.names), schema
 
-    def file_columns(self, selected: Sequence[str], names: Sequence[str]) -> list[str]:
+    def file_columns(self, path: str, selected: Sequence[str], names: Sequence[str]) -> list[str]:
         """Return the columns to read from a file.
 
         At least one column is read, because a batch without columns would not have a number of rows.
         """
+        del path
         return [name for name in selected if name not in self.names] or list(names[:1])
 
     def add_to(self, batch: pa.RecordBatch, path: str, selected: Sequence[str]) -> pa.RecordBatch:
