@@ -12,15 +12,15 @@ is not installed is omitted, and a line says so. Measured for each method, δ = 
   (`mq.ask_families`). With MST and AIM it is on as many synthetic records as there are records.
 
 masquerade: noise by three organisations of whom one may collude (real secure sums), and by a curator, who
-is what the others need. "pairs" opens all pairs, "tree" uses the tree in two stages (`mq.ask_tree`), from
-which all pairs follow. OpenDP: its discrete Gaussian on each table as drawn, and, for the search, instead
-of masquerade's noise. MST and AIM are those of `noise_programs.py` over mbi (private-pgm), and those of
-dpmm, a package that has both. dpmm's neighbours differ by a record that is added or removed. So it runs
-twice: at its own ε, a promise about half as strong as the others', and at half of its ρ, where tables have
-the noise of a substituted record and only its choices are still at an advantage. A method that needs more
-than `--limit` processor seconds is stopped, and how far it got is kept. private-pgm on all 666 tables is
-not possible: the model would be the whole domain. Each part is kept as soon as it is known, and does not
-run again.
+is what the others need. "pairs" opens all pairs, "tree" uses the tree in stages (`mq.ask_tree`), near which
+all pairs are estimated (`mq.pairs_near_tree`). OpenDP: its discrete Gaussian on each table as drawn, and,
+for the search, instead of masquerade's noise. MST and AIM are those of `noise_programs.py` over mbi
+(private-pgm), and those of dpmm, a package that has both. dpmm's neighbours differ by a record that is
+added or removed. So it runs twice: at its own ε, a promise about half as strong as the others', and at half
+of its ρ, where tables have the noise of a substituted record and only its choices are still at an
+advantage. A method that needs more than `--limit` processor seconds is stopped, and how far it got is kept.
+private-pgm on all 666 tables is not possible: the model would be the whole domain. Each part is kept as
+soon as it is known, and does not run again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ import masquerade as mq
 from masquerade.sources.noise.noisy import NoisyTally, exact_cells, noise_guarantee
 
 CASES = ("100000:1", "10000:1")
-LIMIT = 1200  # processor seconds of a run
+LIMIT = 600  # processor seconds of a run
 REPEATS = 3
 NEEDED = {"OpenDP": "opendp", "MST, mbi": "mbi", "AIM, mbi": "mbi"}
 SHARES = {"half of ρ": 0.5, "own ε": 1.0}
@@ -144,9 +144,9 @@ class Study:
         return {**self.measures(tables), "search": searched_families(families)}
 
     def tree(self, who: str) -> Measures:
-        """Measure a tree in two stages."""
-        gap, *links = self.case.tree(who)
-        return {"distance": gap, "tree": links}
+        """Measure a tree in stages, and all pairs near it."""
+        gap, alone, *links = self.case.tree(who)
+        return {"distance": gap, "by the tree alone": alone, "tree": links}
 
     def opendp(self, seed: int) -> Measures:
         """Measure OpenDP's tables as drawn, and a search on its noise."""
@@ -174,7 +174,8 @@ class Study:
         """Measure the synthetic records of dpmm."""
         case = self.case
         columns = [
-            case.frame[name].map({label: i for i, label in enumerate(SCHEMA[name])}) for name in SCHEMA
+            case.frame[name].map({label: i for i, label in enumerate(SCHEMA[name].categories)})
+            for name in SCHEMA
         ]
         options = {"method": method, "epsilon": case.epsilon, "delta": DELTA, "share": share, "seed": seed}
         options["seconds"] = self.limit
@@ -183,7 +184,7 @@ class Study:
             np.savez(
                 given,
                 codes=np.array(columns, dtype=np.int64).T,
-                sizes=[len(SCHEMA[name]) for name in SCHEMA],
+                sizes=[len(SCHEMA[name].categories) for name in SCHEMA],
                 options=json.dumps(options),
             )
             script = Path(__file__).with_name("noise_dpmm.py")
@@ -204,7 +205,10 @@ class Study:
 
     def tally(self, codes: np.ndarray) -> mq.Tally:
         """Return the counts of records by codes."""
-        columns = {name: np.asarray(SCHEMA[name])[codes[:, i].astype(int)] for i, name in enumerate(SCHEMA)}
+        columns = {
+            name: np.asarray(SCHEMA[name].categories, dtype=object)[codes[:, i].astype(int)]
+            for i, name in enumerate(SCHEMA)
+        }
         return mq.tally(pd.DataFrame(columns), schema=SCHEMA)
 
 
@@ -223,24 +227,13 @@ def main() -> None:
     parser.add_argument("--dpmm", type=Path, help="the Python that has dpmm")
     parser.add_argument("--json", type=Path, default=KEPT)
     options = parser.parse_args()
-    kept: dict = {
-        "delta": DELTA,
-        "links": len(LINKS),
-        "pairs": len(PAIRS),
-        "limit": options.limit,
-        "cases": {},
-    }
-    if options.json.exists():
-        kept = json.loads(options.json.read_text(encoding="utf-8"))
-    kept["versions"] = {
-        name: version(name) for name in ("mbi", "jax", "opendp") if importlib.util.find_spec(name)
-    }
     for text in options.case or CASES:
         n, epsilon = int(text.split(":")[0]), float(text.split(":")[1])
-        results = kept["cases"].setdefault(text, {})
         study = Study(Case(n, epsilon), options.dpmm, options.limit)
         for name, run in study.methods().items():
-            if name in results or (options.only and name not in options.only):
+            if name in load(options.json)["cases"].get(text, {}) or (
+                options.only and name not in options.only
+            ):
                 continue
             if study.missing(name):
                 print(f"{name}: {study.missing(name)} is not installed; omitted", flush=True)
@@ -250,12 +243,23 @@ def main() -> None:
                 for seed in range(1 if name.startswith("AIM") else options.repeats):
                     started = time.process_time()
                     found = run(seed)
-                    runs.append({**found, "seconds": found.get("seconds", time.process_time() - started)})
-                results[name] = {"median": summarize(runs), "runs": runs}
+                    runs.append({"seconds": time.process_time() - started} | found)
+                result: Measures = {"median": summarize(runs), "runs": runs}
             except TimeoutError as stopped:
-                results[name] = {"stopped": str(stopped)}
-            print(text, name, results[name].get("median", results[name]), flush=True)
-            options.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+                result = {"stopped": str(stopped)}
+            print(text, name, result.get("median", result), flush=True)
+            kept = load(options.json)  # another process may run other methods
+            kept["cases"].setdefault(text, {})[name] = result
+            options.json.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def load(file: Path) -> dict:
+    """Return what is kept, with the versions of the programs."""
+    kept = {"delta": DELTA, "links": len(LINKS), "pairs": len(PAIRS), "cases": {}}
+    if file.exists():
+        kept = json.loads(file.read_text(encoding="utf-8"))
+    versions = {name: version(name) for name in ("mbi", "jax", "opendp") if importlib.util.find_spec(name)}
+    return kept | {"versions": kept.get("versions", {}) | versions}
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@
 The miner is a process, and so are the devices of 5,000 people. Each device has a ledger file, and steps
 when it is due, as `Device.run` does. Devices share connections that stay open. They also share the terms of
 the count, which are equal for all. All devices have started before the question is asked. Each person has
-one of 1,000 categories, and one table is asked; counts with and without noise alternate. Processor seconds
-are those of all devices and of the miner from the question to the counts, and include requests of devices
-that wait; bytes are bodies of messages that devices send and receive. To be reached: at most 1.1 times
-those without noise. Figures are kept for each number of people. Temporary files are in `TMPDIR`.
+one of 1,000 categories, and one table is asked. The counts with and without noise run at the same time, so
+that both have the same share of the machine. Processor seconds are those of all devices and of the miner
+from the question to the counts, and include requests of devices that wait; those of answers are without
+these. Bytes are bodies of messages that devices send and receive. To be reached: at most 1.1 times those
+without noise. Figures are kept for each number of people. Temporary files are in `TMPDIR`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -43,7 +45,8 @@ from masquerade.services.counting.person_file import Admission, PersonFile
 from masquerade.services.counting.settings import CountOfficeSettings
 
 COUNTS = 1000
-NOISE = {"epsilon": 1.0, "tables": 10, "enrolment": "verified"}
+NOISE: dict[str, object] = {"epsilon": 1.0, "tables": 10, "enrolment": "verified"}
+COUNTED: dict[str, dict[str, object] | None] = {"without": None, "with noise": NOISE}
 LIMIT = 1.1
 LONG = 14_400.0
 CONNECTIONS = 56  # of all devices; the miner works on 64 requests at once
@@ -77,10 +80,10 @@ class Crowd:
         """Let all devices answer."""
         self._pipe.send("start")
 
-    def end(self) -> tuple[float, int, int]:
-        """Stop all devices; return their processor seconds since the start, bytes sent and received."""
+    def end(self) -> tuple[float, float, int, int]:
+        """Stop all devices; return processor seconds, those of answers alone, and bytes sent and received."""
         self._pipe.send("end")
-        figures: tuple[float, int, int] = self._pipe.recv()
+        figures: tuple[float, float, int, int] = self._pipe.recv()
         self._process.join(LONG)
         return figures
 
@@ -93,6 +96,7 @@ class Devices:
         admission, terms = None, b""
         self._clients: list[DeviceClient] = []
         self._figures = [[0, 0] for _ in range(threads)]
+        self._answering = [0.0] * threads
         self._due: list[tuple[float, int]] = []
         self._devices: list[Device] = []
         for path, record in zip(files, records, strict=True):
@@ -108,7 +112,9 @@ class Devices:
                 share_terms(terms)
             device._start()  # noqa: SLF001
             self._devices.append(device)
-        self._threads = [threading.Thread(target=self._live, args=(client,)) for client in self._clients]
+        self._threads = [
+            threading.Thread(target=self._live, args=(i, client)) for i, client in enumerate(self._clients)
+        ]
 
     def _client(self, admission: Admission, figures: list[int]) -> DeviceClient:
         client = admission.client()
@@ -139,24 +145,27 @@ class Devices:
             wait = self._due[0][0] - time.monotonic()
             return (wait, -1) if wait > 0 else (0.0, heapq.heappop(self._due)[1])
 
-    def _live(self, client: DeviceClient) -> None:
+    def _live(self, thread: int, client: DeviceClient) -> None:
         while (due := self._next()) is not None:
             wait, index = due
             if index < 0:
                 self._stop.wait(min(wait, 0.05))
                 continue
             device = self._devices[index]
-            device.http = client
+            device.http, answered, started = client, device.answered, time.thread_time()
             try:
                 pause = device.step()
+                if device.answered > answered:
+                    self._answering[thread] += time.thread_time() - started
             except MasqueradeError as error:
                 print(f"device {index}: {error}", flush=True)
                 pause = 1.0
             with self._lock:
                 heapq.heappush(self._due, (time.monotonic() + pause, index))
 
-    def end(self) -> tuple[int, int]:
-        """Stop all devices; return the bytes that they sent and received."""
+    def end(self) -> tuple[float, int, int]:
+        """Stop all devices; return the processor seconds of answers, and the bytes sent and received."""
+        answering = sum(self._answering)
         sent, received = (sum(figures[i] for figures in self._figures) for i in (0, 1))
         self._stop.set()
         for thread in self._threads:
@@ -165,7 +174,7 @@ class Devices:
             device.person.close()
         for client in self._clients:
             client.close()
-        return sent, received
+        return answering, sent, received
 
 
 def share_terms(encoded: bytes) -> None:
@@ -197,8 +206,10 @@ def allow_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def measure(people: int, processes: int, noise: dict[str, object] | None) -> dict[str, float]:
-    """Return the seconds and bytes of one count."""
+def measure(
+    people: int, processes: int, noise: dict[str, object] | None, ready: threading.Barrier
+) -> dict[str, float]:
+    """Return the seconds and bytes of one count, which starts when all counts are ready."""
     records = [{"cell": i * 7 % COUNTS} for i in range(people)]
     policy = {"masquerade": 1, "variables": {"cell": {"categories": list(range(COUNTS))}}}
     more = {} if noise is None else {"noise": noise}
@@ -229,6 +240,7 @@ def measure(people: int, processes: int, noise: dict[str, object] | None) -> dic
                 crowd.wait()
             print(f"devices ready after {time.time() - began:.0f} s", flush=True)
             source = mq.people.count(files["miner"], wait=LONG)
+            ready.wait()
             before = processor_seconds(miner.pid), time.time()
             for crowd in crowds:
                 crowd.start()
@@ -241,9 +253,10 @@ def measure(people: int, processes: int, noise: dict[str, object] | None) -> dic
     exact = np.bincount([record["cell"] for record in records], minlength=COUNTS)
     assert table.n == people
     assert (noise is not None) == bool(np.any(table.values != exact))
-    seconds, sent, received = (sum(one[i] for one in figures) for i in range(3))
+    seconds, answering, sent, received = (sum(one[i] for one in figures) for i in range(4))
     return {
         "devices, processor seconds": seconds,
+        "devices, processor seconds of answers": answering,
         "miner, processor seconds": after[0] - before[0],
         "seconds": after[1] - before[1],
         "bytes sent by a person": sent / people,
@@ -260,11 +273,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=KEPT)
     options = parser.parse_args()
     processes = options.processes or max(2, -(-options.people // PEOPLE_OF_A_PROCESS))
-    pairs = [("without", None), ("with noise", NOISE)]
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name, _ in pairs}
-    for repeat in range(options.repeats):
-        for name, noise in pairs[:: -1 if repeat % 2 else 1]:
-            runs[name].append(measure(options.people, processes, noise))
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in COUNTED}
+    for _ in range(options.repeats):
+        ready = threading.Barrier(len(COUNTED))
+        with ThreadPoolExecutor(len(COUNTED)) as pool:
+            counts = {
+                name: pool.submit(measure, options.people, processes, noise, ready)
+                for name, noise in COUNTED.items()
+            }
+        for name, count in counts.items():
+            runs[name].append(count.result())
             print(name, runs[name][-1], flush=True)
         keep(options.json, options.people, runs)
 
