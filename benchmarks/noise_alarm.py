@@ -8,34 +8,32 @@ What is measured, δ = 1e-6 throughout:
   from them (links of the network right, wrong);
 - search: all pairs and then each variable with its three strongest partners, drawn so often that they get 40%
   of the budget (`mq.ask_families`); hill climbing on these tables (links right, wrong);
-- tree: all pairs, then the pairs of the strongest tree drawn again with half of the tables (`mq.ask_tree`);
-  all pairs follow from that tree;
+- tree: all pairs, the strongest of them again, and then those of the strongest tree (`mq.ask_tree`); all
+  pairs are estimated near that tree (`mq.pairs_near_tree`), and by that tree alone;
 - parameters: mean total variation distance of the rows of the network's own tables, by their frequency.
 
 Noise is drawn `--repeats` times on the same records, and medians are printed. Three organisations, one of
 whom may collude, and the curator run as their users run them; masks are those of `mq.plan`, one plan for
 pairs and one for parameters. People: 10% may collude and 5% leave; the sum of their shares is drawn at once,
-which has the same distribution, and masks would cancel. OpenDP and MST (`noise_peers.py`) run on the same
-tables if they are installed (`pip install mbi==2.0.0 opendp`); a line says so if they are not. Each part is
-kept as soon as it is known, and a part that is kept does not run again.
+which has the same distribution, and masks would cancel. Other programs on the same records: `noise_peers.py`.
+Each part is kept as soon as it is known, and a part that is kept does not run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import importlib.util
 import json
 import time
 from collections.abc import Callable, Mapping
 from importlib.resources import files
-from itertools import combinations, count
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from benchmarks.noise_errors import pool_of
-from benchmarks.noise_peers import peer_tables, tree_tables
+from benchmarks.noise_programs import tree_tables
 
 import masquerade as mq
 from masquerade.channels.noise.sampler import skellam_shares
@@ -49,7 +47,6 @@ PARTNERS = 3
 FAMILY_DRAWS = 12  # of each of 37 tables: 40% of 666 + 37·12 tables
 MASKS, PARTIES, PEOPLE, CURATOR, CLEAR = "masks", "3 organisations", "people", "curator", "clear records"
 NOISY = (PARTIES, PEOPLE, CURATOR)
-PEERS = {"OpenDP": "opendp", "MST": "mbi"}
 KEPT = Path(__file__).parent / "results" / "noise_alarm.json"
 
 
@@ -130,7 +127,6 @@ class Case:
         self.clear = mq.tally(self.frame, schema=SCHEMA)
         self.exact = [table.values for table in self.clear.answer(PAIRS)]
         self.truth = [table / n for table in self.exact]
-        self.seeds = count()  # of the other programs' noise
 
     def source(self, who: str, tables: int) -> mq.Tally:
         """Return the counts by a way of adding noise."""
@@ -167,8 +163,6 @@ class Case:
                 "tree": lambda who=who: self.tree(who),
                 "parameters": lambda who=who: parameters_of(self.source(who, len(WIDEST)), row_weights()),
             }
-        for name in PEERS:
-            result[name] = {"pairs": lambda name=name: self.peer(name)}
         return result
 
     def pairs(self, source: mq.Tally) -> list[float]:
@@ -183,14 +177,14 @@ class Case:
         return judge_links(mq.learn.structure(source, forbidden=forbidden, max_parents=PARTNERS).structure)
 
     def tree(self, who: str) -> list[float]:
-        """Return the distance of all pairs that follow from a tree in two stages, and its links."""
+        """Return the distance of all pairs by a tree in stages, alone and corrected, and its links."""
         source = self.source(who, mq.tree_tables(SCHEMA))
         structure = mq.ask_tree(source)
-        order = {name: place for place, name in enumerate(SCHEMA)}
+        corrected = mq.pairs_near_tree(source, structure)
         links = [
-            tuple(sorted((child, parent), key=order.__getitem__))
+            tuple(sorted((child, *parents), key=list(SCHEMA).index))
             for child, parents in structure.items()
-            for parent in parents
+            if parents
         ]
         asked = source.answer([mq.Query(by=link) for link in links])
         two = {
@@ -202,17 +196,9 @@ class Case:
             for name, table in zip(SCHEMA, singles, strict=True)
         }
         every = {query.by: table for query, table in zip(PAIRS, self.exact, strict=True)}  # for its keys
-        derived = tree_tables(one, two, every)
-        return [distance([derived[query.by] for query in PAIRS], self.truth), *judge_links(structure)]
-
-    def peer(self, name: str) -> list[float] | None:
-        """Return the distance of another program's tables; None if it is not installed."""
-        if importlib.util.find_spec(PEERS[name]) is None:
-            print(f"{name}: the package {PEERS[name]!r} is not installed; left out", flush=True)
-            return None
-        exact = {query.by: table for query, table in zip(PAIRS, self.exact, strict=True)}
-        [(_, released)] = peer_tables(exact, self.n, (self.epsilon, DELTA), next(self.seeds), [name])
-        return [distance([np.asarray(released[query.by]) for query in PAIRS], self.truth)]
+        alone = tree_tables(one, two, every)
+        gaps = [distance([tables[query.by] for query in PAIRS], self.truth) for tables in (corrected, alone)]
+        return [*gaps, *judge_links(structure)]
 
 
 def main() -> None:
@@ -236,9 +222,7 @@ def main() -> None:
                 if not chosen or measure in results.get(method, {}):
                     continue
                 started = time.process_time()
-                runs = [run() for _ in range(options.repeats if method in (*NOISY, *PEERS) else 1)]
-                if None in runs:
-                    continue
+                runs = [run() for _ in range(options.repeats if method in NOISY else 1)]
                 took = round((time.process_time() - started) / len(runs), 1)
                 median = np.median(np.array(runs, dtype=float), axis=0).tolist()
                 results.setdefault(method, {})[measure] = {

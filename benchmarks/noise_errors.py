@@ -4,12 +4,13 @@
 
 Every method runs as its users run it: `mq.plan` chooses the masks; sums are real secure sums of two, three
 and ten organisations, one of which may collude; the curator is `mq.Noisy`. People: every person who stays
-(95%) draws a share, 10% may collude, and shares are added up without masks, which cancel. Tree in two stages:
-three organisations open all pairs with 60% of the budget, then the nine pairs of the strongest tree, and all
-pairs follow from that tree. Error: the mean over the 45 tables of the total variation distance from the table
-of the records, after each table was made nonnegative. Right: links of the tree of largest mutual information
-that are links of the population, of 9. Peers (`noise_peers.py`) run on the same tables if they are installed;
-AIM, the slowest, with `--aim`, in the case of 10,000 records and ε = 1 only, once.
+(95%) draws a share, 10% may collude, and shares are added up without masks, which cancel. Tree in two
+stages: three organisations open all pairs with 60% of the budget, then the nine pairs of the strongest
+tree, and all pairs follow from that tree. Error: the mean over the 45 tables of the total variation
+distance from the table of the records, after each table was made nonnegative. Right: links of the tree of
+largest mutual information that are links of the population, of 9. Peers (`noise_programs.py`) run on the
+same tables if they are installed; AIM, the slowest, with `--aim`, in the case of 10,000 records and ε = 1
+only, once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pandas as pd
-from benchmarks.noise_peers import peer_tables, tree_tables
+from benchmarks.noise_programs import peer_tables, tree_tables
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey

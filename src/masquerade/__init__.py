@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from masquerade.sources.noise.family_stages import tree_tables as tree_tables
     from masquerade.sources.noise.noisy import Noisy as Noisy
     from masquerade.sources.noise.table_plan import plan_tables as plan_tables
+    from masquerade.sources.noise.tree_pairs import pairs_near_tree as pairs_near_tree
     from masquerade.sources.parties.projection import projection_tally as projection_tally
     from masquerade.sources.parties.projection_seeded import simulate_projection as simulate_projection
     from masquerade.sources.survey_records import SurveyRecords as SurveyRecords

@@ -55,6 +55,7 @@ PUBLIC = [
     "extend",
     "interop",
     "learn",
+    "pairs_near_tree",
     "parties",
     "people",
     "plan",

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+import threading
 
 import pytest
 from tests.services.counting.world import LONG, World, libraries_of, memory_of, until
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
+from masquerade.services.counting import message_queue
 from masquerade.services.counting.message_queue import MessageQueue
 
 PEOPLE, MOST_KILOBYTES = 20, 40 * 1024
@@ -96,3 +98,28 @@ def test_a_device_loads_no_numeric_library():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_a_reply_does_not_wake_requests_that_are_held_open(monkeypatch):
+    monkeypatch.setattr(message_queue, "HOLD_SECONDS", LONG)
+    queue, woken, came = MessageQueue(people=50, held=1, patience=LONG), [], []
+    held = queue._changed.wait_for
+
+    def counted(condition, timeout=None):
+        return held(lambda: (woken.append(1), condition())[1], timeout)
+
+    monkeypatch.setattr(queue._changed, "wait_for", counted)
+    people = [f"P{i}" for i in range(50)]
+    waiting = threading.Thread(target=queue.letter, args=("another person",))
+    collecting = threading.Thread(target=lambda: came.extend(queue.replies(dict.fromkeys(people, b"to all"))))
+    waiting.start()
+    until(lambda: woken, "the request to wait")
+    collecting.start()
+    until(lambda: queue._letters, "the messages")
+    for person in people:
+        assert queue.take(person, queue.letter(person).id, b"reply")
+    collecting.join()
+    queue.end()
+    waiting.join()
+    assert sorted(name for name, _ in came) == sorted(people)
+    assert len(woken) <= 3  # when it came, when messages were handed out, and at the end

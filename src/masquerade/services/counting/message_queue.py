@@ -26,7 +26,9 @@ class MessageQueue:
         self._letters: dict[str, bytes] = {}
         self._id = bytes(LETTER_ID)
         self._replies: dict[str, bytes] = {}
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        # two conditions: a reply wakes the round that collects replies, not all requests that are held open
+        self._changed, self._replied = threading.Condition(lock), threading.Condition(lock)
         self._waiting = 0
         self._over = False
 
@@ -56,7 +58,7 @@ class MessageQueue:
                 return False
             self._replies[person] = content
             del self._letters[person]
-            self._changed.notify_all()
+            self._replied.notify_all()
             return True
 
     def replies(
@@ -70,8 +72,8 @@ class MessageQueue:
         until, left = time.monotonic() + (self._patience if patience is None else patience), len(letters)
         try:
             while left:
-                with self._changed:
-                    here = self._changed.wait_for(lambda: bool(self._replies), until - time.monotonic())
+                with self._replied:
+                    here = self._replied.wait_for(lambda: bool(self._replies), until - time.monotonic())
                     came, self._replies = self._replies, {}
                 if not here:
                     return

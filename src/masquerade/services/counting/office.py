@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from masquerade.services.counting.settings import CountOfficeSettings
 ROSTER, ADMISSION = "roster.json", "admission.json"
 _MINER = "the miner"
 _MOST_JSON = 1 << 26
+_TOGETHER = 256  # people who are added to the roster by one write
 
 
 def enrol(
@@ -39,11 +40,7 @@ def enrol(
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     roster = _load_roster(out / ROSTER)
     files = {person: out / f"{person}{ENDING}" for person in people}
-    for person in people:
-        if person not in roster:
-            roster[person] = PersonFile.make(files[person], person)
-            listed = {name: key.hex() for name, key in roster.items()}
-            write_whole(out / ROSTER, "{" + ",\n ".join(f'"{n}": "{k}"' for n, k in listed.items()) + "}\n")
+    _make_files(files, roster, out / ROSTER)
     terms = description.terms({person: roster[person] for person in people})
     peers = [settings.miner.peer(_MINER)]
     peers += [peer.peer(name) for name, peer in settings.leaders.items()]
@@ -66,6 +63,34 @@ def enrol(
             person_file.admit(admission)
             person_file.close()
     return files
+
+
+def _make_files(files: Mapping[str, Path], roster: dict[str, bytes], place: Path) -> None:
+    """Create the files of people who are not in the roster yet, and add their public keys to it.
+
+    The roster is written once for many people: a file per person would take time quadratic in their number.
+    """
+    new = [person for person in files if person not in roster]
+    for first in range(0, len(new), _TOGETHER):
+        try:
+            for person in new[first : first + _TOGETHER]:
+                roster[person] = _identity_of(files[person], person)
+        finally:
+            lines = ",\n ".join(f'"{name}": "{key.hex()}"' for name, key in roster.items())
+            write_whole(place, "{" + lines + "}\n")
+
+
+def _identity_of(file: Path, person: str) -> bytes:
+    """Return the public key in a person's file; create the file unless an interrupted call has made it."""
+    if not file.exists():
+        return PersonFile.make(file, person)
+    person_file = PersonFile(file)
+    try:
+        if person_file.name != person:
+            raise FileError(f"{file}: is the file of another person.")
+        return person_file.identity.public
+    finally:
+        person_file.close()
 
 
 def _load_roster(roster: Path) -> dict[str, bytes]:

@@ -16,7 +16,8 @@ from masquerade.core.table import CountTable
 from masquerade.sources.noise.noisy import NoisyTally
 
 PAIRS_SHARE = 0.6  # share of the budget for all pairs; the rest is for the tables of families
-TREE_SHARE = 0.5  # if a tree is found in two stages, share of the tables that is spent on its pairs
+TREE_SHARE = 0.5  # share of the tables of a tree in stages that are further draws
+CANDIDATES = 3  # times the links of a tree: pairs that are drawn again before the tree is chosen
 Pair = tuple[str, ...]
 
 
@@ -94,14 +95,14 @@ def ask_families(source: NoisyTally, partners: int = 3, draws: int = 1) -> list[
 
 
 def tree_tables(schema: Schema, share: float = TREE_SHARE) -> int:
-    """Return the number of tables that find a tree in two stages: all pairs, then draws of the tree's pairs.
+    """Return the number of tables of a tree in stages: all pairs, then further draws of few pairs.
 
     Parameters
     ----------
     schema : Schema
         Variables of the tree.
     share : float, default 0.5
-        Share of the tables for the pairs of the tree.
+        Share of the tables for further draws.
 
     Returns
     -------
@@ -122,11 +123,13 @@ def tree_tables(schema: Schema, share: float = TREE_SHARE) -> int:
 
 
 def ask_tree(source: NoisyTally) -> dict[str, tuple[str, ...]]:
-    """Query all pairs, then spend what is left on further draws of the pairs of the strongest tree.
+    """Query all pairs, then spend what is left on further draws of few pairs, which choose a tree.
 
-    The tree is that of Chow & Liu, with strengths from which the contribution of noise is subtracted. A
-    network with this structure has few parameters and accurate tables, and all other pairs follow from it. No
-    party needs to see exact counts to choose the tree.
+    Half of what is left goes to the strongest pairs, three times as many as a tree has links, so that the
+    tree is chosen by more accurate tables; the rest goes to the pairs of the tree. With few variables, all of
+    it goes to the tree. The tree is that of Chow & Liu, with strengths from which the contribution of noise
+    is subtracted. A network with this structure has few parameters and accurate tables, and `pairs_near_tree`
+    estimates all other pairs from it. No party needs to see exact counts to choose the tree.
 
     Parameters
     ----------
@@ -150,6 +153,12 @@ def ask_tree(source: NoisyTally) -> dict[str, tuple[str, ...]]:
     """
     pairs = [Query(by=pair) for pair in combinations(source.schema, 2)]
     strengths = {table.names: link_strength(table) for table in source.answer(pairs)}
+    likely = [Query(by=pair) for pair in sorted(strengths, key=lambda pair: -strengths[pair])]
+    likely = likely[: CANDIDATES * (len(source.schema) - 1)]
+    times = source.tables_left // 2 // len(likely) if likely else 0
+    if times and len(likely) < len(pairs):
+        source.ask_again(likely, times)
+        strengths |= {table.names: link_strength(table) for table in source.answer(likely)}
     links = _spanning_tree([pair for pair, strength in strengths.items() if strength > 0], strengths)
     if len(source.terms.stages) > 1 and source.tables_left < len(links):
         source.next_stage()
