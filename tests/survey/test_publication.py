@@ -558,7 +558,7 @@ def test_settings_refuse_batches_below_ten(tmp_path):
     write_example(tmp_path / "work", "http://127.0.0.1:8765")
     change(tmp_path / "work" / "collector.yaml", batch=9)
     told = " ".join(run("serve", tmp_path / "work" / "collector.yaml", code=2).split())
-    assert "batch: A batch must have at least 10 reports: smaller steps show who answered, and when. Got 9." in told
+    assert "batch: A batch must have at least 10 reports: smaller steps show who answered" in told
     change(tmp_path / "work" / "collector.yaml", batch=25)
     with SurveyStore(tmp_path / "work" / "collected") as store:
         assert store.closed_on is None

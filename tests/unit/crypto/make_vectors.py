@@ -13,8 +13,8 @@ from masquerade.crypto.keys import AgreementKey, SigningKey, derive
 from masquerade.crypto.proofs import (
     Ballot,
     BallotKeys,
-    Context,
     BranchRandomness,
+    Context,
     Knows,
     Transcript,
     _prove_from_parts,
