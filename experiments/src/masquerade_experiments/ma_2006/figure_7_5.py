@@ -40,9 +40,9 @@ EXPERIMENT = Experiment(
         *itemsets.DECLARED,
         (
             f"Up to p = {itemsets.UNBOUNDED} searches stop at {ITEMS} items, as many as a record has. No "
-            "frequent set is lost, and no value that is judged depends on it: at p = 0.4 the search as printed "
-            "would go on with larger sets, which no record contains, and its false positives are counted up to "
-            f"{ITEMS} items."
+            "frequent set is lost, and no value that is judged depends on it: at p = 0.4 the search as "
+            "printed would continue with larger sets, which no record contains, and its false positives "
+            f"are counted up to {ITEMS} items."
         ),
     ),
     corrected=itemsets.CORRECTED,

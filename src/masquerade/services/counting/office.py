@@ -11,11 +11,12 @@ from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.json_text import parse_json, read_text
 from masquerade.protocols.people.roster import check_person_names
 from masquerade.services.common.client import HttpTransport, once_started
+from masquerade.services.common.peers import Peer
 from masquerade.services.counting.person_file import ENDING, Admission, PersonFile
-from masquerade.services.counting.settings import CountOfficeSettings
+from masquerade.services.counting.settings import CountDescription, CountOfficeSettings
 
 ROSTER, ADMISSION = "roster.json", "admission.json"
-_MINER = "the miner"
+_MINER, _RANDOMNESS = "the miner", "the randomness server"
 _MOST_JSON = 1 << 26
 
 
@@ -44,12 +45,10 @@ def enrol(
             roster[person] = PersonFile.make(files[person], person)
             listed = {name: key.hex() for name, key in roster.items()}
             write_whole(out / ROSTER, "{" + ",\n ".join(f'"{n}": "{k}"' for n, k in listed.items()) + "}\n")
-    terms = description.terms({person: roster[person] for person in people})
-    peers = [settings.miner.peer(_MINER)]
-    peers += [peer.peer(name) for name, peer in settings.leaders.items()]
-    if set(settings.leaders) != set(description.leaders):
-        raise InputError("The leaders in the office's settings differ from the description of the count.")
+    peers = _servers(settings, description)
     with HttpTransport(settings.name, peers, tls=settings.tls.files()) as http:
+        boxes = _boxes(http, description, wait, tell)
+        terms = description.terms({person: roster[person] for person in people}, boxes)
         for peer in [*peers[1:], peers[0]]:
             handing = partial(http.exchange, peer.name, terms.encode(), place="enrol")
             if once_started(handing, peer.name, wait, tell) != terms.digest:
@@ -66,6 +65,35 @@ def enrol(
             person_file.admit(admission)
             person_file.close()
     return files
+
+
+def _servers(settings: CountOfficeSettings, description: CountDescription) -> list[Peer]:
+    """Return all servers of a count, the miner first; raise InputError if they are not those described."""
+    if set(settings.leaders) != set(description.leaders):
+        raise InputError("The leaders in the office's settings differ from the description of the count.")
+    if (settings.randomness is None) != (description.randomness is None):
+        raise InputError(
+            "Either both the office's settings and the count have a randomness server, or neither."
+        )
+    peers = [settings.miner.peer(_MINER)]
+    peers += [peer.peer(name) for name, peer in settings.leaders.items()]
+    return peers if settings.randomness is None else [*peers, settings.randomness.peer(_RANDOMNESS)]
+
+
+def _boxes(
+    http: HttpTransport, description: CountDescription, wait: float, tell: Callable[[str], object]
+) -> tuple[bytes, bytes] | None:
+    """Return the keys for which reports of a suppression are sealed; None for other protocols.
+
+    The miner and the first key holder show them, and refuse terms that state other keys.
+    """
+    if description.randomness is None:
+        return None
+    boxes = [
+        once_started(partial(http.exchange, name, b"", place="box"), name, wait, tell)
+        for name in (_MINER, next(iter(description.leaders)))
+    ]
+    return boxes[0], boxes[1]
 
 
 def _load_roster(roster: Path) -> dict[str, bytes]:
