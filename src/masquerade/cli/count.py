@@ -193,12 +193,12 @@ def plan(
     people: Annotated[int, option("Number of people who would be enrolled.", None, "--n", min=3)] = 20,
     json: Json = False,
 ) -> None:
-    """Show who would learn what from a count, and under which assumptions, before anybody is enrolled.
+    """Show who would learn what from a count, and under which assumptions, before people are enrolled.
 
     Example: masquerade count plan count.yaml --n 20
     """
     from masquerade.cli.settings_files import load_settings  # noqa: PLC0415
-    from masquerade.services.counting.plan import plan_guarantee  # noqa: PLC0415
+    from masquerade.services.counting.office import plan_guarantee  # noqa: PLC0415
 
     description = load_settings(file, "count")
     guarantee = plan_guarantee(description, people)

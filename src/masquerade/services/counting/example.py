@@ -59,8 +59,8 @@ def write_count(
     suppressing = protocol == SUPPRESSION
     leading = [f"leader{i + 1}" for i in range(leaders)] if protocol == "mix" or suppressing else []
     helping = [RANDOMNESS] if suppressing else []
-    made = ExampleDeployment(folder, (MINER, *leading, *helping), (OFFICE,), ports)
-    known = made.known
+    deployment = ExampleDeployment(folder, (MINER, *leading, *helping), (OFFICE,), ports)
+    nodes = deployment.known
     variables = {one: {"categories": list(labels)} for one, labels in VARIABLES.items()}
     write_whole(
         folder / "policy.yaml",
@@ -68,35 +68,35 @@ def write_count(
     )
     patience = {"patience": more.pop("patience")} if "patience" in more else {}
     described = {"masquerade": 1, "name": name, "protocol": protocol, "policy": "policy.yaml", **more}
-    described |= {"miner": known[MINER]["identity"]}
+    described |= {"miner": nodes[MINER]["identity"]}
     if leading:
-        described["leaders"] = {one: known[one]["identity"] for one in leading}
+        described["leaders"] = {one: nodes[one]["identity"] for one in leading}
     if suppressing:
-        described |= {"randomness": known[RANDOMNESS]["identity"]}
-    files = {"count": made.write("count.yaml", described)}
+        described |= {"randomness": nodes[RANDOMNESS]["identity"]}
+    files = {"count": deployment.write("count.yaml", described)}
     shared = {"count": "../count.yaml", "office": OFFICE}
-    called = {one: known[one] for one in (OFFICE, *leading, *helping)}
+    called = {one: nodes[one] for one in (OFFICE, *leading, *helping)}
     more_of_miner = patience | ({"randomness": RANDOMNESS} if suppressing else {})
-    files[MINER] = made.write(
-        f"{MINER}/{MINER}.yaml", made.settings(MINER) | shared | {"peers": called} | more_of_miner
+    files[MINER] = deployment.write(
+        f"{MINER}/{MINER}.yaml", deployment.settings(MINER) | shared | {"peers": called} | more_of_miner
     )
     for one in helping:
-        peers = {OFFICE: known[OFFICE], MINER: known[MINER]}
-        files[one] = made.write(
-            f"{one}/{one}.yaml", made.settings(one) | shared | {"evaluates_for": MINER, "peers": peers}
+        peers = {OFFICE: nodes[OFFICE], MINER: nodes[MINER]}
+        files[one] = deployment.write(
+            f"{one}/{one}.yaml", deployment.settings(one) | shared | {"evaluates_for": MINER, "peers": peers}
         )
     for one in leading:
-        peers = {OFFICE: known[OFFICE], MINER: known[MINER]}
-        files[one] = made.write(
-            f"{one}/{one}.yaml", made.settings(one) | shared | {"miner": MINER, "peers": peers}
+        peers = {OFFICE: nodes[OFFICE], MINER: nodes[MINER]}
+        files[one] = deployment.write(
+            f"{one}/{one}.yaml", deployment.settings(one) | shared | {"miner": MINER, "peers": peers}
         )
     reached = {
-        one: {key: known[one][key] for key in ("url", "fingerprints")} for one in (MINER, *leading, *helping)
+        one: {key: nodes[one][key] for key in ("url", "fingerprints")} for one in (MINER, *leading, *helping)
     }
-    office = {"masquerade": 1, "name": OFFICE, "count": "../count.yaml", "tls": made.tls(OFFICE)}
+    office = {"masquerade": 1, "name": OFFICE, "count": "../count.yaml", "tls": deployment.tls(OFFICE)}
     office |= {"miner": reached[MINER], "leaders": {one: reached[one] for one in leading}}
     office |= {one: reached[one] for one in helping}
-    files[OFFICE] = made.write(f"{OFFICE}/{OFFICE}.yaml", office)
+    files[OFFICE] = deployment.write(f"{OFFICE}/{OFFICE}.yaml", office)
     files["records"] = folder / "records"
     files["records"].mkdir(mode=0o700)
     names = [f"P{i + 1:05d}" for i in range(len(records))]

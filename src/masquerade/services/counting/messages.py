@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias, ca
 
 from masquerade.channels.privacy_level import DEFAULT_LIMIT, PrivacyLimit
 from masquerade.core.errors import InputError
+from masquerade.core.util.json_text import parse_json
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
 from masquerade.protocols.people.report_form import AnyPolicy, ReportForm
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 SUPPRESSION: Final = "suppression"
 PROTOCOLS: Final = ("frequency", "aggregation", "mix", SUPPRESSION)
 MOST_PEOPLE: Final = 100_000
-MOST_COMPARED: Final = 100  # people of a suppression: the boards of all pairs fit into one message
+MOST_COMPARED: Final = 300  # people of a suppression
+_COMPARISON = 650  # most bytes by which one holder compares one variable of two people, with its proofs
 MOST_BYTES: Final = 1 << 26
 WAIT, MESSAGE, OVER = "wait", "message", "over"
 ASK_TERMS, ASK_LETTER = "terms", "letters"
@@ -168,9 +169,9 @@ class SuppressionCountTerms(CountTerms, tag=b"masquerade count terms 3", eq=Fals
 
     @cached_property
     def labels(self) -> dict[str, tuple[str, ...]]:
-        """Return the values of every variable as text, in the order of their codes."""
+        """Return the values of every variable as text, in the order of their codes; or raise InputError."""
         form = self.report_form
-        return {one.name: tuple(str(json.loads(label)) for label in one.labels) for one in form.variables}
+        return {one.name: tuple(str(parse_json(label)) for label in one.labels) for one in form.variables}
 
 
 def _decimal(text: str, what: str) -> float:
@@ -221,11 +222,14 @@ def _mix_terms(terms: CountTerms, policy: AnyPolicy) -> MixTerms:
 def _suppression_terms(terms: SuppressionCountTerms) -> PartitionTerms:
     from masquerade.protocols.k_anonymity.suppression.messages import PartitionTerms  # noqa: PLC0415
 
-    if len(terms.members) > MOST_COMPARED:
+    form, labels, people = terms.report_form, terms.labels, len(terms.members)
+    comparisons = people * (people - 1) // 2 * len(labels) * len(terms.leaders)
+    if people > MOST_COMPARED or comparisons * _COMPARISON > MOST_BYTES:
         raise InputError(
-            f"All pairs of people are compared: at most {MOST_COMPARED}. Got {len(terms.members):,}."
+            f"{people:,} people, {len(labels)} variables and {len(terms.leaders)} key holders make "
+            f"{comparisons:,} comparisons. At most {MOST_BYTES // _COMPARISON:,} fit into a message, of at "
+            f"most {MOST_COMPARED} people: take fewer of them."
         )
-    form, labels = terms.report_form, terms.labels
     if form.disguised:
         raise InputError("Values that are suppressed are not disguised: this policy disguises some.")
     if any(len(set(listed)) < len(listed) for listed in labels.values()):

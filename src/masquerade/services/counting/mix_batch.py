@@ -123,7 +123,9 @@ class MixBatch:
                 with self._leaders() as http:
                     result = self.open_batch(miner, self._batch, http)
             except QueryRefused as refused:
-                self.over = next((one for one in refused.refusals if one.code == KEY_LOST.code), None)
+                self.over = self.over or next(
+                    (one for one in refused.refusals if one.code == KEY_LOST.code), None
+                )
                 raise
             self.service.state.notes.put(SCOPE, RECORDS, json.dumps(result).encode())
             self.result = result
@@ -140,12 +142,12 @@ class MixBatch:
 
     def open_batch(self, miner: MixMiner, batch: bytes, http: HttpTransport) -> dict[str, Any]:
         """Ask all leaders to shuffle, sign and open; replies from an earlier attempt are reused."""
-        board, _, openings = self.shuffled(miner, batch, http)
+        board, _, openings = self.run_shuffles(miner, batch, http)
         collected = miner.collect(batch, board, openings)
         records = [record.hex() for record in collected.records]
         return {"records": records, "unreadable": collected.unreadable, "refused": list(miner.refused)}
 
-    def shuffled(
+    def run_shuffles(
         self, miner: MixMiner, batch: bytes, http: HttpTransport
     ) -> tuple[bytes, bytes, list[bytes]]:
         """Return the boards of shuffles and of endorsements, and the leaders' partial decryptions."""
@@ -168,7 +170,7 @@ class MixBatch:
         return self._replies[name, place]
 
     def summary(self) -> dict[str, Any]:
-        """Return what the status of a closed mix shows."""
+        """Return the entries of the status of a closed mix."""
         result = self.result or {}
         return {"records": len(result["records"]), "refused": result["refused"]}
 

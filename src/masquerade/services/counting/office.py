@@ -7,13 +7,22 @@ from functools import partial
 from pathlib import Path
 
 from masquerade.core.errors import FileError, InputError
+from masquerade.core.guarantee import Guarantee
 from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.json_text import parse_json, read_text
+from masquerade.crypto.keys import AgreementKey, SigningKey
+from masquerade.protocols.frequency_mining.guarantee import frequency_guarantee
+from masquerade.protocols.frequency_mining.messages import FrequencyTerms
+from masquerade.protocols.k_anonymity.suppression.messages import PartitionTerms
+from masquerade.protocols.mixnet.opened_records import mix_guarantee
 from masquerade.protocols.people.roster import check_person_names
+from masquerade.protocols.secure_aggregation.agreement import AggregationTerms
+from masquerade.protocols.secure_aggregation.guarantee import aggregation_guarantee
 from masquerade.services.common.client import HttpTransport, once_started
 from masquerade.services.common.peers import Peer
 from masquerade.services.counting.person_file import ENDING, Admission, PersonFile
 from masquerade.services.counting.settings import CountDescription, CountOfficeSettings
+from masquerade.services.counting.suppression_batch import suppression_guarantee
 
 ROSTER, ADMISSION = "roster.json", "admission.json"
 _MINER, _RANDOMNESS = "the miner", "the randomness server"
@@ -65,6 +74,24 @@ def enrol(
             person_file.admit(admission)
             person_file.close()
     return files
+
+
+def plan_guarantee(description: CountDescription, people: int) -> Guarantee:
+    """Return the guarantee that a count with this number of people would have.
+
+    People and keys are invented; the guarantee depends on neither.
+    """
+    policy = description.load_policy()
+    members = {f"person {number}": SigningKey().public for number in range(1, people + 1)}
+    terms = description.terms(members, (AgreementKey().public, AgreementKey().public))
+    agreed = terms.protocol_terms(policy)
+    if isinstance(agreed, FrequencyTerms):
+        return frequency_guarantee(agreed, people, shared_checks=False)
+    if isinstance(agreed, AggregationTerms):
+        return aggregation_guarantee(agreed)
+    if isinstance(agreed, PartitionTerms):
+        return suppression_guarantee(agreed)
+    return mix_guarantee(agreed, policy, people)
 
 
 def _servers(settings: CountOfficeSettings, description: CountDescription) -> list[Peer]:

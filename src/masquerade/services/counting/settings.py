@@ -55,9 +55,7 @@ class CountDescription(common.Strict):
     miner: common.PublicKey
     """The miner's public signing key (`masquerade tls identity` prints it)."""
     leaders: dict[common.Name, common.PublicKey] = Field(default_factory=dict)
-    """For the mix: the leaders' public signing keys, in the order in which they shuffle.
-
-    For a suppression: at least two key holders; the first also relays reports."""
+    """For the mix, and a suppression (key holders): public signing keys of the leaders, in their order."""
     k: int | None = Field(default=None, ge=2, le=1000)
     """For a suppression: the least number of people in a group."""
     randomness: common.PublicKey | None = None

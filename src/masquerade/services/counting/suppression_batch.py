@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from masquerade.anonymity.suppression import partition_distances
 from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
 from masquerade.core.guarantee import ENROLMENT_OFFICE, Disclosure, Guarantee
-from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.protocols.k_anonymity.suppression.messages import (
     MINER,
     RELEASE,
@@ -61,14 +61,14 @@ class SuppressionBatch(MixBatch):
     """The miner's side of a suppression: the rows of a mix, compared instead of opened, then the table."""
 
     def __init__(
-        self, service: MinerService, terms: SuppressionCountTerms, agreed: PartitionTerms, held: int
+        self, service: MinerService, terms: SuppressionCountTerms, agreed: PartitionTerms, most_held: int
     ) -> None:
         super().__init__(service, agreed.mix)
         if self.over is not None:
             reason = "The miner stopped after the keys of this table were made: it is over. Name a new count."
             self.over = replace(self.over, reason=reason)
         self._count_terms, self._agreed = terms, agreed
-        self._queue = MessageQueue(len(terms.members), held, service.settings.patience)
+        self._queue = MessageQueue(len(terms.members), most_held, service.settings.patience)
         self._results: dict[str, Any] = {}
         self._accepted: dict[str, bool] = {}
         self._table_letter = secrets.token_bytes(LETTER_ID)
@@ -116,15 +116,15 @@ class SuppressionBatch(MixBatch):
         except QueryRefused as refused:
             self.over = refused.refusals[0]
             raise
-        except (RoundAborted, DecodingError, SealBroken) as error:
+        except (RoundAborted, InputError, DecodingError, SealBroken, KeySpent) as error:
             self.over = Refusal("aborted", f"This table is over: {error} Name a new count.")
             raise
 
     def _make_table(self, miner: SuppressionMiner, batch: bytes, http: HttpTransport) -> dict[str, Any]:
         terms, randomness = self._agreed, self.service.randomness
-        mixings, endorsed, openings = self.shuffled(miner, batch, http)
-        own = self._once("opening", lambda: miner.open(batch, mixings, endorsed))
-        opened = self._once("openings", lambda: miner.opening_board([*openings, own]))
+        mixings, endorsed, openings = self.run_shuffles(miner, batch, http)
+        opening = self._once("opening", lambda: miner.open(batch, mixings, endorsed))
+        opened = self._once("openings", lambda: miner.opening_board([*openings, opening]))
         boards = Boards(self._require_board(), batch, mixings, endorsed, opened)
         names = tuple(sorted(set(self._submissions) - set(miner.refused)))
         votes = self._once(DISTANCES, lambda: self._ask_people(DISTANCES, dict.fromkeys(names, boards)))
@@ -132,10 +132,10 @@ class SuppressionBatch(MixBatch):
             "agreement", lambda: miner.agreement_board(boards, list(votes.values()), partition_distances)
         )
         notices = self.ask(http, randomness, "begin", agreement)
-        asked = self._once(
+        bundles = self._once(
             GROUPS, lambda: self._ask_people(GROUPS, dict.fromkeys(names, (agreement, notices)))
         )
-        evaluated = self.ask(http, randomness, "evaluate", PeopleParts(tuple(asked.values())).encode())
+        evaluated = self.ask(http, randomness, "evaluate", PeopleParts(tuple(bundles.values())).encode())
         closings = self.ask(http, randomness, "close", b"")
         replies = dict(zip(names, PeopleParts.decode(evaluated).parts, strict=True))
         sent = self._once(
@@ -191,7 +191,7 @@ class SuppressionBatch(MixBatch):
         return {name: replies[name] for name in sorted(replies)}
 
     def summary(self) -> dict[str, Any]:
-        """Return what the status of a released table shows."""
+        """Return the entries of the status of a released table."""
         result = self.result or {}
         cells = [value for row in result["rows"] for value in row]
         return {
@@ -210,7 +210,7 @@ def suppression_guarantee(terms: PartitionTerms) -> Guarantee:
     protocol = partition_guarantee(terms)
     names = tuple(terms.attributes)
     more = (
-        Disclosure(MINER, "when and from which network address people answer, and nothing", names, Fraction(1)),
+        Disclosure(MINER, "when and from which address people answer, and nothing", names, Fraction(1)),
         Disclosure(ENROLMENT_OFFICE, "who is enrolled, and nothing", names, Fraction(1)),
     )
     return replace(

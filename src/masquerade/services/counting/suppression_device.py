@@ -85,9 +85,9 @@ class SuppressionDevice:
         return vote
 
     def _request(self, agreement: bytes, notices: bytes) -> bytes:
-        asked = self._person.request(agreement, notices)
+        bundle = self._person.request(agreement, notices)
         self._agreement = signed_groups(self._terms, agreement).digest
-        return asked
+        return bundle
 
     def _report(self, replies: bytes, closings: bytes) -> bytes:
         reports = self._person.report(replies, closings)
@@ -97,6 +97,6 @@ class SuppressionDevice:
     def _accept(self, release: bytes) -> bytes:
         table = self._person.accept(release)
         row = zip(self._terms.attributes, table[self._file.name], strict=True)
-        shown = ", ".join(f"{name} {'*' if value is None else value}" for name, value in row)
-        self._tell(f"Your row of the table: {shown}.")
+        text = ", ".join(f"{name} {'*' if value is None else value}" for name, value in row)
+        self._tell(f"Your row of the table: {text}.")
         return ACCEPTED
