@@ -184,7 +184,7 @@ def later_files(folder: Path, file: Callable[..., Any], batches: Callable[[Path]
     yield file("rows", partial(_rows, _form(folder)), ".csv", b"person,age,ill\nP1,young,sick\nP2,old,well\n")
     table = b"i,j,p\n0,0,1\n1,0,0.5\n1,2,0.5\n2,1,0.5\n2,3,0.5\n"
     yield file("ptable", PerturbationTable.load, ".csv", table, table.replace(b",", b";").replace(b".", b","))
-    for name in ("count", "count-miner", "count-leader", "count-office", "session"):
+    for name in ("count", "count-miner", "count-leader", "count-randomness", "count-office", "session"):
         load = partial(node_settings.load, model=settings_types()[name], environment={})
         yield file(f"settings-{name}", load, ".yaml", settings_seeds()[name], weight=2)
 
@@ -259,6 +259,10 @@ def settings_seeds() -> dict[str, bytes]:
         folder = Path(base)
         policy = {"masquerade": 1, "variables": {"a": {"categories": YES_NO, "channel": CHANNEL}}}
         counted = write_count(folder / "c", protocol="mix", records=[{"a": "yes"}] * 12, policy=policy)
+        clear = {"masquerade": 1, "variables": {"a": {"categories": YES_NO}}}
+        suppressed = write_count(
+            folder / "t", protocol="suppression", records=[{"a": "yes"}] * 12, policy=clear, k=3
+        )
         parties = write_deployment(folder / "p", two_hospitals_and_a_registry("vertical-with-miner", 30))
         collected = write_collection(folder / "k", k=2, rows=draw_example_rows(4))
         write_example(folder / "s", "https://survey.example.org", invited=True)
@@ -266,6 +270,7 @@ def settings_seeds() -> dict[str, bytes]:
             "count": counted["count"],
             "count-miner": counted["miner"],
             "count-leader": counted["leader1"],
+            "count-randomness": suppressed["randomness"],
             "count-office": counted["office"],
             "party": parties["registry"],
             "miner": parties[MINER],

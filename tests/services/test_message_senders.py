@@ -21,7 +21,7 @@ import yaml
 import masquerade.services
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused
 from masquerade.crypto.errors import SealBroken
-from masquerade.crypto.keys import SigningKey
+from masquerade.crypto.keys import AgreementKey, SigningKey
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import NotAdmitted
@@ -31,7 +31,12 @@ from masquerade.services.common.settings import load
 from masquerade.services.counting.example import example_records, write_count
 from masquerade.services.counting.leader import LeaderService
 from masquerade.services.counting.miner import MinerService
-from masquerade.services.counting.settings import CountLeaderSettings, CountMinerSettings
+from masquerade.services.counting.randomness import GroupRandomnessService
+from masquerade.services.counting.settings import (
+    CountLeaderSettings,
+    CountMinerSettings,
+    CountRandomnessSettings,
+)
 from masquerade.services.parties import kinds
 from masquerade.services.parties.example import two_hospitals_and_a_registry, write_deployment
 from masquerade.services.parties.linkage import LINKINGS
@@ -46,6 +51,7 @@ from masquerade.services.threshold.settings import CollectorSettings, Randomness
 from masquerade.survey.collector.collector import PLACES as SURVEY_PLACES
 
 HERE = "tests/services/test_message_senders.py"
+SUPPRESSIONS = "tests/services/counting/test_suppression.py"
 STRANGERS = "tests/services/counting/test_strangers.py"
 REFUSALS = "tests/services/parties/test_refusals.py"
 CONVENERS = "tests/services/parties/test_hostile_conveners.py"
@@ -107,6 +113,32 @@ LINES: dict[tuple[str, str], Line] = {
         PEER + "the office's", (f"{HERE}::test_peers_of_a_count_speak_for_themselves_alone",)
     ),
     **{("count leader", place): MINER_PEER for place in ("share", "key", "shuffle", "endorse", "open")},
+    ("count leader", "relay"): Line(
+        MINER_PEER.shown_by + "; reports are signed by all people of the groups, for these groups",
+        (
+            *MINER_PEER.forged_in,
+            f"{SUPPRESSIONS}::test_a_miner_cannot_have_the_reports_of_a_few_people_relayed",
+            f"{SUPPRESSIONS}::test_a_report_whose_content_was_changed_is_refused",
+        ),
+    ),
+    **{
+        (name, "box"): Line(
+            PEER + "the office's; it changes nothing",
+            (f"{SUPPRESSIONS}::test_servers_of_a_suppression_answer_their_miner_and_office_alone",),
+        )
+        for name in ("count miner", "count leader")
+    },
+    ("count randomness", "enrol"): Line(
+        PEER + "the office's", (f"{HERE}::test_peers_of_a_count_speak_for_themselves_alone",)
+    ),
+    **{
+        ("count randomness", place): Line(shown_by, MINER_PEER.forged_in)
+        for place, shown_by in {
+            "begin": MINER_PEER.shown_by + "; groups are signed by all people",
+            "evaluate": MINER_PEER.shown_by + "; each request has a code under its person's credential",
+            "close": MINER_PEER.shown_by,
+        }.items()
+    },
     ("randomness server", "notice"): Line(
         "nothing: it changes nothing", (f"{COLLECTING}::test_garbage_is_refused_without_harm",)
     ),
@@ -199,6 +231,7 @@ LINES: dict[tuple[str, str], Line] = {
 OPERATIONS = {
     "count miner": {"check", "ask", "result", "close", "status", "restored"},
     "count leader": {"status", "restored"},
+    "count randomness": {"status", "restored"},
     "randomness server": {"close", "status", "restored"},
     "collector": {"open", "result", "status", "restored"},
     "node": {"create", "run", "cancel", "status", "model", "restored"},
@@ -211,11 +244,17 @@ def services(tmp_path_factory):
     folder = tmp_path_factory.mktemp("services")
     counted = write_count(folder / "count", protocol="frequency", records=example_records(12), minimum=10)
     mixed = write_count(folder / "mix", protocol="mix", records=example_records(12), minimum=10)
+    suppressed = write_count(
+        folder / "suppression", protocol="suppression", records=example_records(12), minimum=10, k=3
+    )
     collected = write_collection(folder / "collect", k=3, rows=draw_example_rows(12))
     nodes = write_deployment(folder / "nodes", two_hospitals_and_a_registry("pooled-counts", 60))
     made = {
         "count miner": MinerService(load(counted["miner"], CountMinerSettings, environment={})),
         "count leader": LeaderService(load(mixed["leader1"], CountLeaderSettings, environment={})),
+        "count randomness": GroupRandomnessService(
+            load(suppressed["randomness"], CountRandomnessSettings, environment={})
+        ),
         "randomness server": RandomnessService(
             load(collected["randomness"], RandomnessSettings, environment={})
         ),
@@ -310,16 +349,24 @@ def test_operations_are_the_operators_alone(name, services):
 
 def test_peers_of_a_count_speak_for_themselves_alone(services):
     """The office says who is counted, the miner speaks to leaders; neither does the other's, nor anybody."""
-    for name in ("count miner", "count leader"):
+    for_miner = {
+        "count miner": (),
+        "count leader": ("share", "key", "shuffle", "endorse", "open", "relay"),
+        "count randomness": ("begin", "evaluate", "close"),
+    }
+    for name, places in for_miner.items():
         service = services[name]
         keys = {f"P{i:05d}": SigningKey() for i in range(12)}
-        terms = service.description.terms({person: key.public for person, key in keys.items()}).encode()
+        boxes = AgreementKey().public, AgreementKey().public
+        terms = service.description.terms(
+            {person: key.public for person, key in keys.items()}, boxes
+        ).encode()
         before = rows_of(service)
         for peer in callers(service, service.settings.office):
             with pytest.raises(NotAdmitted, match="Only the enrolment office"):
                 say(service, peer, "enrol", terms)
-        for place in ("share", "key", "shuffle", "endorse", "open") if name == "count leader" else ():
-            for peer in callers(service, service.settings.miner):
+        for place in places:
+            for peer in callers(service, "miner"):
                 with pytest.raises(NotAdmitted, match="Only the miner"):
                     say(service, peer, place, b"")
         assert rows_of(service) == before

@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import sys
+from io import StringIO
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from masquerade.cli.enrolment import NameFile, OfficeFile, People, ask_server, read_names
-from masquerade.cli.options import WAIT, Folder, Json, Wait, argument, flag, group, option, required_option
-from masquerade.cli.output import check_new, emit, say
+from masquerade.cli.options import (
+    WAIT,
+    Folder,
+    Json,
+    Out,
+    Overwrite,
+    Wait,
+    argument,
+    flag,
+    group,
+    option,
+    required_option,
+)
+from masquerade.cli.output import check_new, emit, say, write_whole
 from masquerade.cli.record_limit import DEFAULT, AcceptGamma, OwnLimit, confirm_record_gamma
-from masquerade.core.errors import FileError
+from masquerade.core.errors import FileError, InputError
 from masquerade.core.util.formatting import counted
 
-count_app = group("Count people who each keep their own record: by votes, secure aggregation or a mixnet.")
+count_app = group("Count people who each keep their own record: by votes, sums, a mix or a suppressed table.")
 
 AtNode = Annotated[
     Path,
-    required_option("The settings of the miner or leader, which must be running on this machine.", "--node"),
+    required_option("The settings of a server of the count that runs on this machine.", "--node"),
 ]
 
 
 @count_app.command("serve")
 def serve(
-    file: Annotated[Path, argument("The settings of the miner, or of a leader (YAML).", "FILE")],
+    file: Annotated[Path, argument("The settings of the miner, or of another server (YAML).", "FILE")],
     *,
     accept_gamma: AcceptGamma = None,
 ) -> None:
-    """Run a miner, or a leader (a mix server), until it is stopped; a miner may be restarted at any time.
+    """Run a miner, a leader or a randomness server until it is stopped; a miner may be restarted at any time.
 
-    Counts are durable. A round in which votes may have been sent is not repeated. The keys of a mixnet are
-    in memory only: a mixnet ends if one of its servers stops.
+    Counts are durable. A round in which votes may have been sent is not repeated. The keys of a mix, and of
+    a suppressed table, are in memory only: it ends if one of its servers stops.
 
     Example: masquerade count serve miner.yaml
     """
@@ -92,6 +106,10 @@ def take_part(
             "--accept-clear",
         ),
     ] = False,
+    earlier: Annotated[
+        list[str] | None,
+        option("An earlier mix or table with this record, after which you agree to another one.", "NAME"),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Participate in a count from this machine until the count is over; run it again to continue.
@@ -110,6 +128,7 @@ def take_part(
         "wait": wait,
         "limit": limit,
         "accept_clear": accept_clear,
+        "earlier": earlier or [],
         "json": json,
     }
     # replace this process: the command line alone takes a third of a device's memory limit
@@ -119,7 +138,7 @@ def take_part(
 
 @count_app.command("close")
 def close(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
-    """End a count and notify the devices; a mixnet then shuffles and opens its reports.
+    """End a count and notify the devices; a mix then opens its reports, and a suppression makes its table.
 
     Example: masquerade count close --node miner.yaml
     """
@@ -133,6 +152,62 @@ def status(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
     Example: masquerade count status --node miner.yaml
     """
     _show(ask_server(_server(node)[1], wait, status={})[0], json=json)
+
+
+@count_app.command("table")
+def table(
+    *,
+    node: AtNode,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    wait: Wait = WAIT,
+    json: Json = False,
+) -> None:
+    """Show the table of a suppression with the group of every row; * is a suppressed value.
+
+    Example: masquerade count table --node miner.yaml --out table.csv
+    """
+    result = ask_server(_server(node)[1], wait, result={})[0]
+    if "rows" not in result:
+        raise InputError("Only a suppression has a table; open other counts with mq.people.count.")
+    if json:
+        emit({name: result[name] for name in ("attributes", "rows", "groups", "refused", "guarantee")})
+        return
+    rows = sorted(zip(result["groups"], result["rows"], strict=True), key=lambda row: row[0])
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["group", *result["attributes"]])
+    for group_number, values in rows:
+        writer.writerow([group_number + 1, *("*" if value is None else value for value in values)])
+    if out is None:
+        emit(text.getvalue())
+    else:
+        write_whole(out, text.getvalue().encode(), overwrite=overwrite)
+        say(f"wrote {counted(len(rows), 'row')} to {out}.")
+
+
+@count_app.command("plan")
+def plan(
+    file: Annotated[Path, argument("The description of a count (YAML).", "FILE")],
+    *,
+    people: Annotated[int, option("Number of people who would be enrolled.", None, "--n", min=3)] = 20,
+    json: Json = False,
+) -> None:
+    """Show who would learn what from a count, and under which assumptions, before people are enrolled.
+
+    Example: masquerade count plan count.yaml --n 20
+    """
+    from masquerade.cli.settings_files import load_settings  # noqa: PLC0415
+    from masquerade.services.counting.office import plan_guarantee  # noqa: PLC0415
+
+    description = load_settings(file, "count")
+    guarantee = plan_guarantee(description, people)
+    if json:
+        emit({"count": description.name, "protocol": description.protocol, "guarantee": guarantee.to_dict()})
+        return
+    enrolled = counted(people, "person", "people")
+    lines = [f"count {description.name!r} by {description.protocol}, {enrolled}. Who learns what:"]
+    emit("\n".join([*lines, *(f"- {line}" for line in guarantee.summary().split("\n"))]) + "\n")
 
 
 @count_app.command("restored")
@@ -157,7 +232,12 @@ def example(
     folder: Folder,
     *,
     people: Annotated[int, option("Number of synthetic people.", None, "--n", min=3)] = 20,
-    protocol: Annotated[Literal["frequency", "aggregation", "mix"], option("The protocol.")] = "frequency",
+    protocol: Annotated[
+        Literal["frequency", "aggregation", "mix", "suppression"], option("The protocol.")
+    ] = "frequency",
+    k: Annotated[
+        int, option("With suppression: the least number of people in a group.", None, "--k", min=2)
+    ] = 3,
 ) -> None:
     """Write a count to try out on this machine: a miner, leaders, an office, synthetic people.
 
@@ -168,7 +248,10 @@ def example(
     from masquerade.services.counting.example import commands, example_records, write_count  # noqa: PLC0415
 
     check_new(folder)
-    files = write_count(folder, protocol=protocol, records=example_records(people), minimum=min(people, 10))
+    more: dict[str, Any] = {"k": k} if protocol == "suppression" else {}
+    files = write_count(
+        folder, protocol=protocol, records=example_records(people), minimum=min(people, 10), **more
+    )
     say(f"wrote a count of {counted(people, 'person', 'people')} into {folder}. To run it:")
     emit("\n".join(commands(folder, files)) + "\n")
 
@@ -178,7 +261,12 @@ def _server(file: Path) -> tuple[Any, Any]:
     from masquerade.cli.settings_files import load_settings  # noqa: PLC0415
     from masquerade.services.common.settings_file import read  # noqa: PLC0415
 
-    if "miner" in read(file):
+    values = read(file)
+    if "evaluates_for" in values:
+        from masquerade.services.counting.randomness import GroupRandomnessService  # noqa: PLC0415
+
+        return GroupRandomnessService, load_settings(file, "count-randomness")
+    if "miner" in values:
         from masquerade.services.counting.leader import LeaderService  # noqa: PLC0415
 
         return LeaderService, load_settings(file, "count-leader")

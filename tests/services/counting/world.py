@@ -24,14 +24,21 @@ from masquerade.services.counting.person_file import PersonFile
 from masquerade.services.counting.settings import CountMinerSettings, CountOfficeSettings
 
 DEADLY = """
-import os, signal, sys
+import importlib, os, signal, sys
 from masquerade.protocols.mixnet.roles import Leader
-step = sys.argv.pop(1)
-real = getattr(Leader, step)
+where, _, step = sys.argv.pop(1).rpartition(" ")
+role = Leader
+if where:
+    module, _, name = where.rpartition(".")
+    role = getattr(importlib.import_module(module), name)
+real = getattr(role, step)
 def killed(*given):
     real(*given)
     os.kill(os.getpid(), signal.SIGKILL)
-setattr(Leader, step, killed)
+setattr(role, step, killed)
+if sys.argv[1:2] == ["device"]:
+    from masquerade.services.counting.__main__ import main
+    sys.exit(main(sys.argv[2]))
 from masquerade.cli import main
 main()
 """
@@ -70,6 +77,7 @@ class World:
 
     def __init__(self, folder: Path, protocol: str, people: int, **more) -> None:
         self.folder, self.records = folder / "count", example_records(people)
+        self.accepting = protocol == "suppression"  # distances between all people have no limit
         self.files = write_count(self.folder, protocol=protocol, records=self.records, **more)
         self.node = self.files["miner"]
         self.left = self.folder / "left"  # the names of those who answer no more, once there are any
@@ -109,20 +117,26 @@ class World:
 
     def start_devices(self) -> None:
         """Start everybody's device, a process each."""
-        for name, file in self.people.items():
-            log = self.folder / f"{name}.log"
-            options = {"file": str(file), "record": str(self.files["records"] / f"{name}.json"), "json": True}
-            command = [sys.executable, "-P", "-m", "masquerade.services.counting", json.dumps(options)]
-            self.devices[name] = _started(command, log)
+        for name in self.people:
+            self.start_device(name)
+
+    def start_device(self, name: str, *, deadly: str = "") -> None:
+        """Start a person's device as a process; one that is `deadly` is killed when it has done that."""
+        record = str(self.files["records"] / f"{name}.json")
+        options = {"file": str(self.people[name]), "record": record, "json": True}
+        options |= {"accept_clear": self.accepting}
+        program = ["-c", DEADLY, deadly, "device"] if deadly else ["-m", "masquerade.services.counting"]
+        command = [sys.executable, "-P", *program, json.dumps(options)]
+        self.devices[name] = _started(command, self.folder / f"{name}.log")
 
     def device(self, name: str) -> Device:
         person = PersonFile(self.people[name])
         record = self.records[self.names.index(name)]
-        return Device(person, person.admission(), record)
+        return Device(person, person.admission(), record, accept_clear=self.accepting)
 
-    def start_threads(self, change=lambda *_: None) -> None:
+    def start_threads(self, change=lambda *_: None, but=()) -> None:
         """Start everybody's device, a thread each; `change` may tamper with one."""
-        for name in self.names:
+        for name in [name for name in self.names if name not in but]:
             device = self.device(name)
             device.http.patience = 1.0  # _live tries again, and looks whether to stop
             change(name, device)

@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 
 import masquerade as mq
+from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.people.report_form import ReportForm
 from masquerade.services.counting.messages import (
     ASK_LETTER,
@@ -16,6 +17,16 @@ from masquerade.services.counting.messages import (
     Letter,
     MixBoards,
     NoisyCountTerms,
+    SuppressionCountTerms,
+)
+from masquerade.services.counting.suppression_messages import (
+    DISTANCES,
+    TABLE,
+    PeopleParts,
+    RelayBatch,
+    RelayedReports,
+    SealedBatch,
+    SuppressionStep,
 )
 from tests.vectors.examples.mix import PUBLIC
 from tests.vectors.message_vectors import Example
@@ -48,6 +59,16 @@ TERMS = CountTerms(
 )
 SUMMED = replace(TERMS, protocol="aggregation", form=CLEAR.encode(), leaders={})
 NOISY = NoisyCountTerms(*(getattr(SUMMED, one.name) for one in fields(SUMMED)), "1.0", "1e-06", 45)
+SUPPRESSED = SuppressionCountTerms(
+    *(
+        getattr(replace(TERMS, protocol="suppression", form=CLEAR.encode()), one.name)
+        for one in fields(TERMS)
+    ),
+    2,
+    bytes([9]) + bytes(31),
+    bytes([10]) + bytes(31),
+    SigningKey.from_seed(bytes([7]) * 32).public,
+)
 TWICE = replace(TERMS, members={"ann": PUBLIC["ann"], "ben": PUBLIC["ann"]}).encode()
 EXAMPLES = [
     Example(FORM, bad={"a stratum that it has not": replace(FORM, by="town").encode()}),
@@ -55,6 +76,21 @@ EXAMPLES = [
     Example(DEALT, bad={"a block without a channel": replace(DEALT, dealt=(WITHOUT,)).encode()}),
     Example(TERMS, bad={"two people with one identity": TWICE}),
     Example(NOISY, bad={"noise of a mix": replace(NOISY, protocol="mix").encode()}),
+    Example(
+        SUPPRESSED,
+        bad={
+            "values that are disguised": replace(SUPPRESSED, form=FORM.encode()).encode(),
+            "one key holder": replace(SUPPRESSED, leaders=dict([*SUPPRESSED.leaders.items()][:1])).encode(),
+            "a miner that evaluates": replace(SUPPRESSED, randomness=SUPPRESSED.miner).encode(),
+            "a different protocol": replace(SUPPRESSED, protocol="mix").encode(),
+        },
+    ),
+    Example(SuppressionStep(DISTANCES, (b"keys", b"batch", b"mixings", b"endorsements", b"openings"))),
+    Example(SuppressionStep(TABLE, (b"release",))),
+    Example(SealedBatch((b"one", b"two"))),
+    Example(RelayedReports("ann", bytes(range(32)), b"sealed", bytes(range(64)))),
+    Example(RelayBatch(b"board", (b"reports",))),
+    Example(PeopleParts((b"one", b""))),
     Example(Letter(WAIT, 250)),
     Example(Letter(MESSAGE, 0, b"what is due", bytes(range(16)))),
     Example(Letter(OVER)),

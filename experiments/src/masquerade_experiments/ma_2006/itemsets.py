@@ -91,13 +91,15 @@ SHOWS = (
 class Study:
     """A data set of items: its records, the sizes of the groups in order, and the number of repeats.
 
-    `longest` is the largest number of items in a set where the search as printed might not end.
+    `longest` is the largest number of items in a set where the search as printed might not end. `most` ends
+    all other searches, if given: the number of items of a record, so that no frequent set is larger.
     """
 
     records: Callable[[], pd.DataFrame]
     groups: tuple[int, ...]
     copies: int = 30
     longest: int = 5
+    most: int | None = None
 
 
 def items_of(records: pd.DataFrame) -> pd.DataFrame:
@@ -145,7 +147,7 @@ def mined(study: Study, p: float, seed: int) -> list[Row]:
     items = clear_items(study)
     policy = group_policy([str(name) for name in items], study.groups, p)
     source = mq.tally(mq.simulate(items, policy, seed), policy)
-    longest = study.longest if p > UNBOUNDED else None
+    longest = study.longest if p > UNBOUNDED else study.most
     truth = {
         held: support
         for held, support in clear_supports(study).items()

@@ -1,8 +1,8 @@
-"""Counting people who each keep their own record, as services: frequency mining, secure aggregation, mixnet.
+"""Counting people who each keep their own record, as services: by votes, sums, a mix or a suppressed table.
 
-A *miner* asks the questions. A mix (mixnet) also has *leaders* (mix servers), which different organisations
-run. An *enrolment office* identifies people. Each person has one file and runs one command on their own
-machine. The steps of a count::
+A *miner* asks the questions. A mix (mixnet) also has *leaders* (mix servers), and a suppression has key
+holders and a randomness server. Different organisations run them. An *enrolment office* identifies people.
+Each person has one file and runs one command on their own machine. The steps of a count::
 
     office ── enrol ──▶ miner, leaders     people and rules of the count, fixed once by a digest
     person ── letters, replies ──▶ miner   the device fetches its message, and answers by its own rules

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -32,6 +32,7 @@ from masquerade.services.counting.messages import (
     DeviceReply,
     DeviceRequest,
     Letter,
+    SuppressionCountTerms,
 )
 from masquerade.services.counting.person_file import Admission, PersonFile, read_record
 
@@ -41,6 +42,7 @@ _INSTEAD = (
     "To be counted all the same, under the rules for clear records, accept that (--accept-clear); or state a "
     "higher limit (--limit)."
 )
+_ACCEPT_DISTANCES = "No limit holds for this. To participate all the same, accept it (--accept-clear)."
 _WITH_DELTA = "A limit states the δ that you accept like this: --limit 5%:50%,delta=1e-6."
 
 
@@ -119,6 +121,13 @@ def disclosure(terms: CountTerms, budget: OwnerBudget) -> str:
             total = budget.total("", Fraction(1))
             lines.append(f"With everything you sent: γ = {gamma_text(total)}, δ = {float(budget.delta):g}.")
         return " ".join(lines)
+    if isinstance(terms, SuppressionCountTerms):
+        variables = ", ".join(form.clear_variables)
+        return (
+            f"All {len(terms.members)} people of this table learn by name in how many of {variables} every "
+            f"two of them differ, and which values your group of at least {terms.k} people shares. The miner "
+            "learns how many in a group agree on a suppressed value. The rest of your row is shown to nobody."
+        )
     seen = (
         f"seen without your name, among at least {least} records"
         if terms.protocol == "mix"
@@ -134,9 +143,18 @@ def disclosure(terms: CountTerms, budget: OwnerBudget) -> str:
 
 
 def participant(
-    person: PersonFile, terms: CountTerms, codes: Mapping[str, int], limit: PrivacyLimit = DEFAULT_LIMIT
+    person: PersonFile,
+    terms: CountTerms,
+    codes: Mapping[str, int],
+    limit: PrivacyLimit = DEFAULT_LIMIT,
+    *,
+    earlier: Sequence[str] = (),
+    tell: Callable[[str], object] = lambda _: None,
 ) -> DeviceRole:
-    """Return a person's role in the protocol of a count; only the modules of that protocol are loaded."""
+    """Return a person's role in the protocol of a count; only the modules of that protocol are loaded.
+
+    `earlier` are the mixes and suppressions after which the person agrees to another one.
+    """
     agreed: Any = terms.protocol_terms(limit=limit)
     name, key, ledger = person.name, person.identity, person.ledger
     if terms.protocol == "frequency":
@@ -147,9 +165,14 @@ def participant(
         from masquerade.protocols.secure_aggregation.user import AggregationUser as Summed  # noqa: PLC0415
 
         return Summed(name, key, codes, agreed, ledger=ledger)
+    if isinstance(terms, SuppressionCountTerms):
+        from masquerade.services.counting.suppression_device import SuppressionDevice  # noqa: PLC0415
+
+        return SuppressionDevice(person, terms, agreed, codes, earlier=earlier, tell=tell)
     from masquerade.protocols.mixnet.roles import Respondent  # noqa: PLC0415
 
-    return _Submitter(Respondent(name, key, agreed, ledger=ledger, limit=limit), terms, codes, ledger)
+    respondent = Respondent(name, key, agreed, ledger=ledger, agreed=earlier, limit=limit)
+    return _Submitter(respondent, terms, codes, ledger)
 
 
 class Device:
@@ -163,10 +186,12 @@ class Device:
         *,
         limit: PrivacyLimit = DEFAULT_LIMIT,
         accept_clear: bool = False,
+        earlier: Sequence[str] = (),
         tell: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.person, self.admission, self._record = person, admission, record
         self.limit, self._accepts_clear, self._tell = limit, accept_clear, tell
+        self._earlier = tuple(earlier)
         self.http = admission.client()
         self.answered, self.refused, self.over = 0, list[str](), False
         self._participant: DeviceRole | None = None
@@ -228,7 +253,9 @@ class Device:
         self._check_limit(terms)  # another process may have started a different count since
         self._once = terms.protocol == "mix"
         left = self._budget().left(terms.report_form.id)
-        self._participant = participant(self.person, terms, codes, left)
+        self._participant = participant(
+            self.person, terms, codes, left, earlier=self._earlier, tell=self._tell
+        )
         return self._participant
 
     def _budget(self, terms: CountTerms | None = None) -> OwnerBudget:
@@ -240,6 +267,8 @@ class Device:
 
     def _check_limit(self, terms: CountTerms) -> None:
         """Raise InputError if the total exceeds the limit, unless the person accepts it (`accept_clear`)."""
+        if isinstance(terms, SuppressionCountTerms) and not self._accepts_clear:
+            raise InputError(f"{disclosure(terms, self._budget(terms))} {_ACCEPT_DISTANCES}")
         if not self._accepts_clear:
             instead = _INSTEAD if terms.noise is None else f"{_INSTEAD} {_WITH_DELTA}"
             self._budget(terms).check(terms.report_form.id, terms.report_form.record_gamma, instead)
@@ -277,6 +306,7 @@ def take_part(
     wait: float | None = None,
     limit: PrivacyLimit | str = DEFAULT_LIMIT,
     accept_clear: bool = False,
+    earlier: Sequence[str] = (),
     tell: Callable[[str], object] | None = None,
 ) -> TakenPart:
     """Participate in a count with a person's file and record.
@@ -298,7 +328,10 @@ def take_part(
     limit : PrivacyLimit or str, optional
         Limit on what the reports of all counts may reveal. If the terms reveal more, no report is drawn.
     accept_clear : bool
-        True to accept terms above the limit; then the protocol's rules for clear records apply.
+        True to accept terms above the limit; then the protocol's rules for clear records apply. A table of
+        suppressed values needs it.
+    earlier : sequence of str
+        Earlier mixes and tables with this record after which the person agrees to another one.
     tell : callable, optional
         Called with each line for the person.
 
@@ -325,7 +358,9 @@ def take_part(
             count = further.count
         show = tell or (lambda _: None)
         chosen = person.admission(count)
-        device = Device(person, chosen, values, limit=most, accept_clear=accept_clear, tell=show)
+        device = Device(
+            person, chosen, values, limit=most, accept_clear=accept_clear, earlier=earlier, tell=show
+        )
         with device.http:
             return device.run(wait, show)
     except OSError as error:

@@ -12,8 +12,9 @@ import yaml
 from masquerade.core.errors import InputError
 from masquerade.core.util.atomic import write_whole
 from masquerade.services.common.example_deployment import ExampleDeployment
+from masquerade.services.counting.messages import SUPPRESSION
 
-MINER, OFFICE = "miner", "office"
+MINER, OFFICE, RANDOMNESS = "miner", "office", "randomness"
 VARIABLES: Final[Mapping[str, Sequence[str]]] = {
     "smoker": ["yes", "no"],
     "region": ["north", "south"],
@@ -55,9 +56,11 @@ def write_count(
     """
     if not records:
         raise InputError("A count needs people.")
-    leading = [f"leader{i + 1}" for i in range(leaders)] if protocol == "mix" else []
-    made = ExampleDeployment(folder, (MINER, *leading), (OFFICE,), ports)
-    known = made.known
+    suppressing = protocol == SUPPRESSION
+    leading = [f"leader{i + 1}" for i in range(leaders)] if protocol == "mix" or suppressing else []
+    helping = [RANDOMNESS] if suppressing else []
+    deployment = ExampleDeployment(folder, (MINER, *leading, *helping), (OFFICE,), ports)
+    nodes = deployment.known
     variables = {one: {"categories": list(labels)} for one, labels in VARIABLES.items()}
     write_whole(
         folder / "policy.yaml",
@@ -65,24 +68,35 @@ def write_count(
     )
     patience = {"patience": more.pop("patience")} if "patience" in more else {}
     described = {"masquerade": 1, "name": name, "protocol": protocol, "policy": "policy.yaml", **more}
-    described |= {"miner": known[MINER]["identity"]}
+    described |= {"miner": nodes[MINER]["identity"]}
     if leading:
-        described["leaders"] = {one: known[one]["identity"] for one in leading}
-    files = {"count": made.write("count.yaml", described)}
+        described["leaders"] = {one: nodes[one]["identity"] for one in leading}
+    if suppressing:
+        described |= {"randomness": nodes[RANDOMNESS]["identity"]}
+    files = {"count": deployment.write("count.yaml", described)}
     shared = {"count": "../count.yaml", "office": OFFICE}
-    called = {one: known[one] for one in (OFFICE, *leading)}
-    files[MINER] = made.write(
-        f"{MINER}/{MINER}.yaml", made.settings(MINER) | shared | {"peers": called} | patience
+    called = {one: nodes[one] for one in (OFFICE, *leading, *helping)}
+    more_of_miner = patience | ({"randomness": RANDOMNESS} if suppressing else {})
+    files[MINER] = deployment.write(
+        f"{MINER}/{MINER}.yaml", deployment.settings(MINER) | shared | {"peers": called} | more_of_miner
     )
-    for one in leading:
-        peers = {OFFICE: known[OFFICE], MINER: known[MINER]}
-        files[one] = made.write(
-            f"{one}/{one}.yaml", made.settings(one) | shared | {"miner": MINER, "peers": peers}
+    for one in helping:
+        peers = {OFFICE: nodes[OFFICE], MINER: nodes[MINER]}
+        files[one] = deployment.write(
+            f"{one}/{one}.yaml", deployment.settings(one) | shared | {"evaluates_for": MINER, "peers": peers}
         )
-    reached = {one: {key: known[one][key] for key in ("url", "fingerprints")} for one in (MINER, *leading)}
-    office = {"masquerade": 1, "name": OFFICE, "count": "../count.yaml", "tls": made.tls(OFFICE)}
+    for one in leading:
+        peers = {OFFICE: nodes[OFFICE], MINER: nodes[MINER]}
+        files[one] = deployment.write(
+            f"{one}/{one}.yaml", deployment.settings(one) | shared | {"miner": MINER, "peers": peers}
+        )
+    reached = {
+        one: {key: nodes[one][key] for key in ("url", "fingerprints")} for one in (MINER, *leading, *helping)
+    }
+    office = {"masquerade": 1, "name": OFFICE, "count": "../count.yaml", "tls": deployment.tls(OFFICE)}
     office |= {"miner": reached[MINER], "leaders": {one: reached[one] for one in leading}}
-    files[OFFICE] = made.write(f"{OFFICE}/{OFFICE}.yaml", office)
+    office |= {one: reached[one] for one in helping}
+    files[OFFICE] = deployment.write(f"{OFFICE}/{OFFICE}.yaml", office)
     files["records"] = folder / "records"
     files["records"].mkdir(mode=0o700)
     names = [f"P{i + 1:05d}" for i in range(len(records))]
@@ -96,13 +110,17 @@ def write_count(
 def commands(folder: Path, files: Mapping[str, Path]) -> list[str]:
     """Return the commands that run an example count, in order."""
     begin, people = "masquerade count", folder / "people"
-    serving = [f"{begin} serve {files[one]} &" for one in files if one.startswith("leader") or one == MINER]
+    servers = [one for one in files if one.startswith("leader") or one in (MINER, RANDOMNESS)]
+    serving = [f"{begin} serve {files[one]} &" for one in servers]
+    suppressing = RANDOMNESS in files
     part = f"{begin} take-part {people}/$p.person --record {files['records']}/$p.json"
+    part += " --accept-clear" * suppressing
     learning = f"mq.learn.naive_bayes(mq.people.count('{files[MINER]}'), 'illness').summary()"
     return [
         *serving,
         f"{begin} enrol --from {files['names']} --office {files[OFFICE]} --out {people}",
         f"for p in $(cat {files['names']}); do {part} & done",
-        f'python -c "import masquerade as mq; print({learning})"',
+        *([] if suppressing else [f'python -c "import masquerade as mq; print({learning})"']),
         f"{begin} close --node {files[MINER]}",
+        *([f"{begin} table --node {files[MINER]}"] if suppressing else []),
     ]

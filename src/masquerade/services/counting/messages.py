@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias, ca
 
 from masquerade.channels.privacy_level import DEFAULT_LIMIT, PrivacyLimit
 from masquerade.core.errors import InputError
+from masquerade.core.util.json_text import parse_json
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
 from masquerade.protocols.people.report_form import AnyPolicy, ReportForm
@@ -30,18 +31,22 @@ from masquerade.protocols.wire.codec import (
 
 if TYPE_CHECKING:
     from masquerade.protocols.frequency_mining.messages import FrequencyTerms
+    from masquerade.protocols.k_anonymity.suppression.messages import PartitionTerms
     from masquerade.protocols.mixnet.messages import MixTerms
     from masquerade.protocols.secure_aggregation.agreement import AggregationTerms, SumNoise
 
-PROTOCOLS: Final = ("frequency", "aggregation", "mix")
+SUPPRESSION: Final = "suppression"
+PROTOCOLS: Final = ("frequency", "aggregation", "mix", SUPPRESSION)
 MOST_PEOPLE: Final = 100_000
+MOST_COMPARED: Final = 300  # people of a suppression
+_COMPARISON = 650  # most bytes by which one holder compares one variable of two people, with its proofs
 MOST_BYTES: Final = 1 << 26
 WAIT, MESSAGE, OVER = "wait", "message", "over"
 ASK_TERMS, ASK_LETTER = "terms", "letters"
 LETTER_ID: Final = 16
 _REQUEST, _REPLY = "count request", "count reply"  # labels of signatures
 TAKEN, NOT_TAKEN = b'{"taken": true}', b'{"taken": false}'  # the miner's response to a reply
-AnyTerms: TypeAlias = "FrequencyTerms | AggregationTerms | MixTerms"
+AnyTerms: TypeAlias = "FrequencyTerms | AggregationTerms | MixTerms | PartitionTerms"
 
 
 class CountTerms(Message, tag=b"masquerade count terms 1", eq=False):
@@ -65,9 +70,11 @@ class CountTerms(Message, tag=b"masquerade count terms 1", eq=False):
 
     @classmethod
     def decode(cls, data: bytes, context: object = None) -> Self:
-        """Decode terms; terms with noise have a different tag and further fields."""
-        if cls is CountTerms and tag_of(data) == NoisyCountTerms.TAG:
-            return cast(Self, NoisyCountTerms.decode(data, context))
+        """Decode terms; terms with noise, or of a suppression, have different tags and further fields."""
+        if cls is CountTerms:
+            for further in (NoisyCountTerms, SuppressionCountTerms):
+                if tag_of(data) == further.TAG:
+                    return cast(Self, further.decode(data, context))
         return super().decode(data, context)
 
     @property
@@ -80,6 +87,8 @@ class CountTerms(Message, tag=b"masquerade count terms 1", eq=False):
         """Read terms; raise DecodingError if no protocol can run under them."""
         terms = super().read(reader)
         ReportForm.parse(terms.form)
+        if (terms.protocol == SUPPRESSION) != isinstance(terms, SuppressionCountTerms):
+            raise DecodingError("Only terms of a suppression state k and its servers.")
         try:
             check_members({"miner": terms.miner}, terms.leaders, terms.members)
         except InputError as error:
@@ -108,6 +117,8 @@ class CountTerms(Message, tag=b"masquerade count terms 1", eq=False):
             return _frequency_terms(self, used, limit)
         if self.protocol == "aggregation":
             return _aggregation_terms(self, used, limit)
+        if isinstance(self, SuppressionCountTerms):
+            return _suppression_terms(self)
         return _mix_terms(self, used)
 
 
@@ -133,6 +144,34 @@ class NoisyCountTerms(CountTerms, tag=b"masquerade count terms 2", eq=False):
         from masquerade.protocols.secure_aggregation.agreement import SumNoise  # noqa: PLC0415
 
         return SumNoise(_decimal(self.epsilon, "ε"), int(self.tables), _decimal(self.delta, "δ"))
+
+
+class SuppressionCountTerms(CountTerms, tag=b"masquerade count terms 3", eq=False):
+    """Terms of a table whose values are suppressed in groups of at least `k`; `leaders` are the key holders.
+
+    `box` and `relay` are the keys for which reports are sealed: the miner's, and the first key holder's.
+    """
+
+    k: U32
+    box: Key
+    relay: Key
+    randomness: Key
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Read terms; raise DecodingError if no table can be made under them."""
+        terms = super().read(reader)
+        try:
+            _suppression_terms(terms)
+        except InputError as error:
+            raise DecodingError(str(error)) from None
+        return terms
+
+    @cached_property
+    def labels(self) -> dict[str, tuple[str, ...]]:
+        """Return the values of every variable as text, in the order of their codes; or raise InputError."""
+        form = self.report_form
+        return {one.name: tuple(str(parse_json(label)) for label in one.labels) for one in form.variables}
 
 
 def _decimal(text: str, what: str) -> float:
@@ -178,6 +217,36 @@ def _mix_terms(terms: CountTerms, policy: AnyPolicy) -> MixTerms:
 
     width, least = record_width(policy), terms.minimum
     return MixTerms(terms.name, terms.miner, terms.leaders, terms.members, width=width, minimum=least)
+
+
+def _suppression_terms(terms: SuppressionCountTerms) -> PartitionTerms:
+    from masquerade.protocols.k_anonymity.suppression.messages import PartitionTerms  # noqa: PLC0415
+
+    form, labels, people = terms.report_form, terms.labels, len(terms.members)
+    comparisons = people * (people - 1) // 2 * len(labels) * len(terms.leaders)
+    if people > MOST_COMPARED or comparisons * _COMPARISON > MOST_BYTES:
+        raise InputError(
+            f"{people:,} people, {len(labels)} variables and {len(terms.leaders)} key holders make "
+            f"{comparisons:,} comparisons. At most {MOST_BYTES // _COMPARISON:,} fit into a message, of at "
+            f"most {MOST_COMPARED} people: take fewer of them."
+        )
+    if form.disguised:
+        raise InputError("Values that are suppressed are not disguised: this policy disguises some.")
+    if any(len(set(listed)) < len(listed) for listed in labels.values()):
+        raise InputError("Two categories of a variable have the same text, and could not be distinguished.")
+    check_members({"miner": terms.miner, "randomness": terms.randomness}, terms.leaders, terms.members)
+    return PartitionTerms(
+        terms.name,
+        int(terms.k),
+        tuple(labels),
+        terms.miner,
+        terms.box,
+        terms.leaders,
+        terms.randomness,
+        terms.members,
+        value_size=max(len(label.encode()) for listed in labels.values() for label in listed),
+        minimum=int(terms.minimum),
+    )
 
 
 class DeviceRequest(Message, tag=b"masquerade count request 1"):

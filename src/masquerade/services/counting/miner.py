@@ -7,8 +7,6 @@ after it has received all leaders' keys and before the opening, the count is ove
 
 from __future__ import annotations
 
-import json
-import secrets
 import threading
 from collections.abc import Mapping
 from typing import Any, Final
@@ -16,31 +14,25 @@ from typing import Any, Final
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.core.query import Query
 from masquerade.core.tally import raise_refusals
-from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.frequency_mining.messages import FrequencyTerms
-from masquerade.protocols.mixnet.messages import MixTerms, SignedMixMessage
-from masquerade.protocols.mixnet.roles import MixMiner
+from masquerade.protocols.k_anonymity.suppression.messages import PartitionTerms
+from masquerade.protocols.mixnet.messages import MixTerms
 from masquerade.protocols.people.questions import Question, smallest_cover
 from masquerade.protocols.secure_aggregation.agreement import AggregationTerms
-from masquerade.services.common.client import HttpTransport, peer_transport
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.problems import NotAdmitted
 from masquerade.services.counting.message_queue import MessageQueue
 from masquerade.services.counting.messages import (
     ASK_LETTER,
     ASK_TERMS,
-    LETTER_ID,
-    MESSAGE,
     NOT_TAKEN,
-    OVER,
     TAKEN,
-    WAIT,
     CountTerms,
     DeviceReply,
     DeviceRequest,
-    Letter,
-    MixBoards,
+    SuppressionCountTerms,
 )
+from masquerade.services.counting.mix_batch import MixBatch
 from masquerade.services.counting.rounds import (
     RoundBook,
     ServedAggregation,
@@ -50,153 +42,19 @@ from masquerade.services.counting.rounds import (
 )
 from masquerade.services.counting.server import SCOPE, CountServer
 from masquerade.services.counting.settings import CountMinerSettings
+from masquerade.services.counting.suppression_batch import SuppressionBatch, suppression_guarantee
 from masquerade.sources.people.aggregation import AggregationTally
 from masquerade.sources.people.count_rounds import CountRounds, KnownCounts
 from masquerade.sources.people.noisy_people import NoisyPeople, PeopleWithNoise
 from masquerade.sources.people.noisy_votes import NoisyVotes
 
-CLOSED, KEYS, RECORDS = "closed", "keys", "records"
+CLOSED = "closed"
 # The same sentence for an unknown name and a wrong signature: it must not reveal who is enrolled.
 NOT_SIGNED: Final = "This is not signed by an enrolled person, under the terms of this count."
-KEY_LOST: Final = Refusal(
-    "key_lost",
-    ("The miner stopped after the keys of this mix were made: this count is over. Name a new count."),
-)
-
-
-class _Mix:
-    """The miner's side of a mix: keys from all leaders, submissions until the closing, then records.
-
-    If a leader is unreachable, the closing can be repeated with the same batch; leaders' replies are stored
-    until then. If a leader has lost its key, the mix is over, and nothing is opened.
-    """
-
-    def __init__(self, service: MinerService, terms: MixTerms) -> None:
-        self._service, self._terms = service, terms
-        self._lock, self._closing = threading.Lock(), threading.Lock()
-        notes = service.state.notes
-        records = notes.get(SCOPE, RECORDS)
-        self.result: dict[str, Any] | None = None if records is None else json.loads(records)
-        lost = self.result is None and notes.get(SCOPE, KEYS) is not None
-        self.over: Refusal | None = KEY_LOST if lost else None
-        self._made: tuple[MixMiner, bytes] | None = None
-        self._board: bytes | None = None
-        self._submissions: dict[str, bytes] = {}
-        self._closed = False
-        self._batch: bytes | None = None
-        self._nonce, self._replies = secrets.token_urlsafe(24), dict[tuple[str, str], bytes]()
-        self._letter = secrets.token_bytes(LETTER_ID)
-
-    def letter(self, person: str) -> Letter:
-        """Return the board of keys to a person who has not answered it yet."""
-        self._check_over()
-        if self.result is not None or person in self._submissions:
-            return Letter(OVER)
-        if self._closed:
-            return Letter(WAIT, 500)
-        board = self._board
-        if board is None:
-            if not self._lock.acquire(blocking=False):
-                return Letter(WAIT, 500)
-            try:
-                board = self._keys()
-            finally:
-                self._lock.release()
-        return Letter(MESSAGE, 0, board, self._letter)
-
-    def _keys(self) -> bytes:
-        """Return the board of all keys once every leader has it; an existing board is never replaced."""
-        if self._board is None:
-            with self._leaders() as http:
-                if self._made is None:
-                    shares = [http.exchange(name, b"", place="share") for name in self._terms.leaders]
-                    miner = MixMiner(self._service.identity, self._terms)
-                    board = miner.key_board([miner.share(), *shares])
-                    self._service.state.notes.put(SCOPE, KEYS, b"")
-                    self._made = miner, board
-                for name in self._terms.leaders:
-                    http.exchange(name, self._made[1], place="key")
-            self._board = self._made[1]
-        return self._board
-
-    def take(self, reply: DeviceReply) -> bool:
-        """Store the first submission of a person; return True if the reply contains this submission."""
-        if reply.letter != self._letter:
-            return False
-        signed = SignedMixMessage.parse(reply.content, self._terms, "submission")
-        if signed.sender != reply.person:
-            raise DecodingError("A submission must come from the person who signed it.")
-        with self._lock:
-            if self.result is None and not self._closed:
-                self._submissions.setdefault(reply.person, reply.content)
-            return self._submissions.get(reply.person) == reply.content
-
-    def close(self) -> None:
-        """Close the mix once: all leaders shuffle and open the submissions."""
-        with self._closing:
-            self._check_over()
-            if self.result is not None:
-                return
-            if self._made is None or not self._submissions:
-                raise QueryRefused([Refusal("not_begun", "No one has sent a record yet.")])
-            miner, _ = self._made
-            if self._batch is None:
-                self._batch = self._closed_batch(miner)
-            try:
-                with self._leaders() as http:
-                    result = self._open_batch(miner, self._batch, http)
-            except QueryRefused as refused:
-                self.over = next((one for one in refused.refusals if one.code == KEY_LOST.code), None)
-                raise
-            self._service.state.notes.put(SCOPE, RECORDS, json.dumps(result).encode())
-            self.result = result
-
-    def _closed_batch(self, miner: MixMiner) -> bytes:
-        """Stop accepting submissions and return the batch; if it is not valid, accept submissions again."""
-        with self._lock:
-            self._closed, sent = True, list(self._submissions.values())
-        try:
-            return miner.batch(sent)
-        except BaseException:
-            self._closed = False
-            raise
-
-    def _open_batch(self, miner: MixMiner, batch: bytes, http: HttpTransport) -> dict[str, Any]:
-        """Ask all leaders to shuffle, sign and open; replies from an earlier attempt are reused."""
-        leaders = self._terms.leaders
-
-        def ask(name: str, place: str, message: bytes) -> bytes:
-            if (name, place) not in self._replies:
-                key = f"{self._nonce}-{place}"
-                self._replies[name, place] = http.exchange(name, message, place=place, key=key)
-            return self._replies[name, place]
-
-        shuffles: list[bytes] = []
-        for name in leaders:
-            boards = MixBoards((batch, miner.shuffle_board(shuffles)))
-            shuffles.append(ask(name, "shuffle", boards.encode()))
-        board = miner.shuffle_board(shuffles)
-        final = MixBoards((batch, board)).encode()
-        endorsed = miner.endorsement_board([ask(name, "endorse", final) for name in leaders])
-        collected = miner.collect(batch, board, [ask(name, "open", endorsed) for name in leaders])
-        records = [record.hex() for record in collected.records]
-        return {"records": records, "unreadable": collected.unreadable, "refused": list(miner.refused)}
-
-    def _check_over(self) -> None:
-        if self.over is not None:
-            raise QueryRefused([self.over])
-
-    @property
-    def submission_count(self) -> int:
-        """Return the number of people who have sent a submission."""
-        return len(self._submissions)
-
-    def _leaders(self) -> HttpTransport:
-        return peer_transport(self._service.settings, self._service.peers)
 
 
 class MinerService(CountServer):
-    """Endpoints for the office: enrol. People: terms, letters, replies. Operator: check, ask, result, …
+    """Endpoints for the office: enrol, box. People: terms, letters, replies. Operator: check, ask, result, …
 
     People's devices have no certificate. Each message is signed with the identity that the office enrolled.
     The signature covers the count and, in a reply, the id of the message (letter) that it answers. It is
@@ -210,17 +68,23 @@ class MinerService(CountServer):
         self.queue: MessageQueue | None = None
         self.rounds: CountRounds | None = None
         self.noisy: PeopleWithNoise | None = None
-        self.mix: _Mix | None = None
+        self.mix: MixBatch | None = None
         self.policy = settings.description().load_policy()
         super().__init__(settings)
         leaders = self.description.leaders
         missing = [name for name in leaders if name not in settings.peers or not settings.peers[name].url]
         if missing:
             raise InputError(f"The leaders {', '.join(missing)} must be peers that have a url.")
+        self.randomness = settings.randomness or ""
+        if self.description.randomness is not None:
+            peer = settings.peers.get(self.randomness)
+            if peer is None or not peer.url:
+                raise InputError("'randomness' must name the randomness server, a peer that has a url.")
         if self.description.miner != self.identity.public.hex():
             raise InputError("The description of the count names a miner with a different identity.")
         self.places = {
             "enrol": self.enrol,
+            "box": self.show_box,
             ASK_TERMS: lambda call: self._checked_request(call)[0].encode(),
             ASK_LETTER: self._letter,
             "replies": self._reply,
@@ -237,8 +101,10 @@ class MinerService(CountServer):
         """Start counting, or continue from the state."""
         agreed, most_held = terms.protocol_terms(self.policy), self.settings.limits.concurrency // 2
         if isinstance(agreed, MixTerms):
-            self.mix = _Mix(self, agreed)
-        else:
+            self.mix = MixBatch(self, agreed)
+        elif isinstance(agreed, PartitionTerms) and isinstance(terms, SuppressionCountTerms):
+            self.mix = SuppressionBatch(self, terms, agreed, most_held)
+        elif isinstance(agreed, (FrequencyTerms, AggregationTerms)):
             self.queue = MessageQueue(len(terms.members), most_held, self.settings.patience)
             self.book = RoundBook(self.state, agreed.sizes)
             if isinstance(agreed, FrequencyTerms):
@@ -247,7 +113,7 @@ class MinerService(CountServer):
                     self.rounds = votes
                 else:
                     self.noisy = NoisyVotes(votes, self.policy)
-            elif isinstance(agreed, AggregationTerms):
+            else:
                 aggregation = ServedAggregation(agreed, self.queue, self.book)
                 if agreed.noise is None:
                     self.rounds = _StoredAggregation(aggregation, self.policy, self.book)
@@ -256,6 +122,12 @@ class MinerService(CountServer):
             if self.closed:
                 self.queue.end()
         super().take_terms(terms)
+
+    def check_boxes(self, miner: bytes, relay: bytes) -> None:
+        """Raise InputError if terms name a different key for which reports are sealed to the miner."""
+        del relay
+        if miner != self.box.public:
+            raise InputError("These terms name a different key to seal reports for the miner.")
 
     @property
     def closed(self) -> bool:
@@ -299,7 +171,9 @@ class MinerService(CountServer):
 
     def _questions(self, values: dict[str, Any]) -> tuple[CountRounds, list[Question]]:
         if self.rounds is None:
-            raise InputError("A mix does not answer questions; it gives records once it is closed (result).")
+            raise InputError(
+                "A mix does not answer questions; it gives records, or a table, once it is closed (result)."
+            )
         return self.rounds, self._parse_questions(values, self.rounds.sizes)
 
     def _parse_questions(self, values: dict[str, Any], sizes: Mapping[str, int]) -> list[Question]:
@@ -356,7 +230,11 @@ class MinerService(CountServer):
         terms = self.require_terms()
         if self.mix is not None and self.mix.result is None:
             raise QueryRefused([Refusal("not_closed", "The mix is not closed: nothing was opened.")])
-        result: dict[str, Any] = {} if self.mix is None else self.mix.result or {}
+        result: dict[str, Any] = {} if self.mix is None else dict(self.mix.result or {})
+        if isinstance(terms, SuppressionCountTerms):
+            agreed = terms.protocol_terms(self.policy)
+            if isinstance(agreed, PartitionTerms):
+                result["guarantee"] = suppression_guarantee(agreed).to_dict()
         if self.noisy is not None:
             rounds = [noisy_round_values(one) for one in self.book.noisy_rounds()]
             result = {"rounds": rounds, "lost": self.book.lost_tables()}
@@ -390,7 +268,7 @@ class MinerService(CountServer):
                 "sent": self.mix.submission_count,
             }
             if self.mix.result is not None:
-                status |= {"records": len(self.mix.result["records"]), "refused": self.mix.result["refused"]}
+                status |= self.mix.summary()
         elif self.rounds is not None:
             status["state"] = "closed" if self.closed else "open"
             status |= {"rounds": len(self.rounds.held), "counted": self.rounds.n, **self._named_people()}

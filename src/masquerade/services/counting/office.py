@@ -7,15 +7,25 @@ from functools import partial
 from pathlib import Path
 
 from masquerade.core.errors import FileError, InputError
+from masquerade.core.guarantee import Guarantee
 from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.json_text import parse_json, read_text
+from masquerade.crypto.keys import AgreementKey, SigningKey
+from masquerade.protocols.frequency_mining.guarantee import frequency_guarantee
+from masquerade.protocols.frequency_mining.messages import FrequencyTerms
+from masquerade.protocols.k_anonymity.suppression.messages import PartitionTerms
+from masquerade.protocols.mixnet.opened_records import mix_guarantee
 from masquerade.protocols.people.roster import check_person_names
+from masquerade.protocols.secure_aggregation.agreement import AggregationTerms
+from masquerade.protocols.secure_aggregation.guarantee import aggregation_guarantee
 from masquerade.services.common.client import HttpTransport, once_started
+from masquerade.services.common.peers import Peer
 from masquerade.services.counting.person_file import ENDING, Admission, PersonFile
-from masquerade.services.counting.settings import CountOfficeSettings
+from masquerade.services.counting.settings import CountDescription, CountOfficeSettings
+from masquerade.services.counting.suppression_batch import suppression_guarantee
 
 ROSTER, ADMISSION = "roster.json", "admission.json"
-_MINER = "the miner"
+_MINER, _RANDOMNESS = "the miner", "the randomness server"
 _MOST_JSON = 1 << 26
 _TOGETHER = 256  # people who are added to the roster by one write
 
@@ -41,12 +51,10 @@ def enrol(
     roster = _load_roster(out / ROSTER)
     files = {person: out / f"{person}{ENDING}" for person in people}
     _make_files(files, roster, out / ROSTER)
-    terms = description.terms({person: roster[person] for person in people})
-    peers = [settings.miner.peer(_MINER)]
-    peers += [peer.peer(name) for name, peer in settings.leaders.items()]
-    if set(settings.leaders) != set(description.leaders):
-        raise InputError("The leaders in the office's settings differ from the description of the count.")
+    peers = _servers(settings, description)
     with HttpTransport(settings.name, peers, tls=settings.tls.files()) as http:
+        boxes = _boxes(http, description, wait, tell)
+        terms = description.terms({person: roster[person] for person in people}, boxes)
         for peer in [*peers[1:], peers[0]]:
             handing = partial(http.exchange, peer.name, terms.encode(), place="enrol")
             if once_started(handing, peer.name, wait, tell) != terms.digest:
@@ -91,6 +99,53 @@ def _identity_of(file: Path, person: str) -> bytes:
         return person_file.identity.public
     finally:
         person_file.close()
+
+
+def plan_guarantee(description: CountDescription, people: int) -> Guarantee:
+    """Return the guarantee that a count with this number of people would have.
+
+    People and keys are invented; the guarantee depends on neither.
+    """
+    policy = description.load_policy()
+    members = {f"person {number}": SigningKey().public for number in range(1, people + 1)}
+    terms = description.terms(members, (AgreementKey().public, AgreementKey().public))
+    agreed = terms.protocol_terms(policy)
+    if isinstance(agreed, FrequencyTerms):
+        return frequency_guarantee(agreed, people, shared_checks=False)
+    if isinstance(agreed, AggregationTerms):
+        return aggregation_guarantee(agreed)
+    if isinstance(agreed, PartitionTerms):
+        return suppression_guarantee(agreed)
+    return mix_guarantee(agreed, policy, people)
+
+
+def _servers(settings: CountOfficeSettings, description: CountDescription) -> list[Peer]:
+    """Return all servers of a count, the miner first; raise InputError if they are not those described."""
+    if set(settings.leaders) != set(description.leaders):
+        raise InputError("The leaders in the office's settings differ from the description of the count.")
+    if (settings.randomness is None) != (description.randomness is None):
+        raise InputError(
+            "Either both the office's settings and the count have a randomness server, or neither."
+        )
+    peers = [settings.miner.peer(_MINER)]
+    peers += [peer.peer(name) for name, peer in settings.leaders.items()]
+    return peers if settings.randomness is None else [*peers, settings.randomness.peer(_RANDOMNESS)]
+
+
+def _boxes(
+    http: HttpTransport, description: CountDescription, wait: float, tell: Callable[[str], object]
+) -> tuple[bytes, bytes] | None:
+    """Return the keys for which reports of a suppression are sealed; None for other protocols.
+
+    The miner and the first key holder show them, and refuse terms that state other keys.
+    """
+    if description.randomness is None:
+        return None
+    boxes = [
+        once_started(partial(http.exchange, name, b"", place="box"), name, wait, tell)
+        for name in (_MINER, next(iter(description.leaders)))
+    ]
+    return boxes[0], boxes[1]
 
 
 def _load_roster(roster: Path) -> dict[str, bytes]:

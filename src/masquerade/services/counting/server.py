@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
+from masquerade.crypto.keys import AgreementKey, derive
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.people_server import ANYBODY, PeopleServer
 from masquerade.services.common.problems import NotAdmitted
 from masquerade.services.common.service import Service
 from masquerade.services.common.state import State
-from masquerade.services.counting.messages import CountTerms
+from masquerade.services.counting.messages import CountTerms, SuppressionCountTerms
 from masquerade.services.counting.settings import CountNodeSettings
 
 SCOPE, TERMS = "count", "terms"
@@ -52,8 +53,11 @@ class CountServer(PeopleServer):
         if call.peer.name != self.settings.office:
             raise NotAdmitted("Only the enrolment office decides who is counted.")
         terms = CountTerms.decode(call.body)
-        if terms.encode() != self.description.terms(dict(terms.members)).encode():
+        boxes = (terms.box, terms.relay) if isinstance(terms, SuppressionCountTerms) else None
+        if terms.encode() != self.description.terms(dict(terms.members), boxes).encode():
             raise InputError("The office's terms differ from this server's description of the count.")
+        if boxes is not None:
+            self.check_boxes(*boxes)
         if self.terms is None:
             self.state.notes.put(SCOPE, TERMS, terms.encode())
             self.take_terms(terms)
@@ -61,6 +65,21 @@ class CountServer(PeopleServer):
             reason = f"The people counted in {terms.name!r} were fixed before: other people need a new count."
             raise QueryRefused([Refusal("already_enrolled", reason)])
         return terms.digest
+
+    @property
+    def box(self) -> AgreementKey:
+        """Return the key for which reports of a suppression are sealed; it follows from the identity."""
+        name = self.description.name.encode()
+        return AgreementKey.from_seed(derive(self.identity.reveal(), "count box", name))
+
+    def show_box(self, call: Call) -> bytes:
+        """Return the public key for which reports are sealed to the office, which states it in the terms."""
+        if call.peer.name != self.settings.office:
+            raise NotAdmitted("Only the enrolment office decides who is counted.")
+        return self.box.public
+
+    def check_boxes(self, miner: bytes, relay: bytes) -> None:
+        """Raise InputError if terms name a different key for which reports are sealed to this server."""
 
     def take_terms(self, terms: CountTerms) -> None:
         """Start with the terms that the office has fixed."""

@@ -12,7 +12,12 @@ from masquerade.core.errors import InputError
 from masquerade.protocols.people.report_form import ReportForm
 from masquerade.protocols.secure_aggregation.agreement import share
 from masquerade.services.common import settings as common
-from masquerade.services.counting.messages import CountTerms, NoisyCountTerms
+from masquerade.services.counting.messages import (
+    SUPPRESSION,
+    CountTerms,
+    NoisyCountTerms,
+    SuppressionCountTerms,
+)
 
 
 class CountNoiseSettings(common.Strict):
@@ -35,8 +40,8 @@ class CountDescription(common.Strict):
     """The version of the format, 1."""
     name: common.Name
     """The name of this count, which can be used only once."""
-    protocol: Literal["frequency", "aggregation", "mix"]
-    """How people are counted: by frequency mining, by secure aggregation, or by a mix of their records."""
+    protocol: Literal["frequency", "aggregation", "mix", "suppression"]
+    """By frequency mining, secure aggregation, records through a mix, or one table with suppressed values."""
     policy: common.PublicFile
     """The policy file: the variables of a record, and how each is disguised before it leaves the device."""
     minimum: int = Field(default=10, ge=3, le=100_000)
@@ -50,28 +55,44 @@ class CountDescription(common.Strict):
     miner: common.PublicKey
     """The miner's public signing key (`masquerade tls identity` prints it)."""
     leaders: dict[common.Name, common.PublicKey] = Field(default_factory=dict)
-    """For the mix: the leaders' public signing keys, in the order in which they shuffle."""
+    """For the mix, and a suppression (key holders): public signing keys of the leaders, in their order."""
+    k: int | None = Field(default=None, ge=2, le=1000)
+    """For a suppression: the least number of people in a group."""
+    randomness: common.PublicKey | None = None
+    """For a suppression: the public signing key of the randomness server, which the miner must not run."""
     noise: CountNoiseSettings | None = None
     """Noise that nobody knows: `minimum` is by default all people less the dropouts. Not for a mix."""
 
     @model_validator(mode="after")
     def _noise_of_votes(self) -> Self:
-        if self.noise is not None and self.protocol == "mix":
-            raise ValueError("noise: a mix opens records, which have no noise")
+        if self.noise is not None and self.protocol in ("mix", SUPPRESSION):
+            raise ValueError(f"noise: a {self.protocol} opens records, which have no noise")
         return self
 
     @model_validator(mode="after")
     def _leaders_of_a_mix(self) -> Self:
-        if (self.protocol == "mix") != bool(self.leaders):
-            raise ValueError("leaders: a mix has at least one leader, other protocols have none")
+        if (self.protocol in ("mix", SUPPRESSION)) != bool(self.leaders):
+            raise ValueError(
+                "leaders: a mix has at least one leader and a suppression two, other protocols have none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _servers_of_a_suppression(self) -> Self:
+        for name in ("k", "randomness"):
+            if (self.protocol == SUPPRESSION) != (getattr(self, name) is not None):
+                raise ValueError(f"{name}: a suppression has it, other protocols do not")
         return self
 
     def load_policy(self) -> Policy:
         """Load the policy."""
         return Policy.load(self.policy)
 
-    def terms(self, members: dict[str, bytes]) -> CountTerms:
-        """Return the terms for these people; raise InputError if the protocol cannot run under them."""
+    def terms(self, members: dict[str, bytes], boxes: tuple[bytes, bytes] | None = None) -> CountTerms:
+        """Return the terms for these people; raise InputError if the protocol cannot run under them.
+
+        `boxes` are the keys for which reports of a suppression are sealed: the miner's and the relay's.
+        """
         policy = self.load_policy()
         if len(members) < self.minimum:
             raise InputError(f"At least {self.minimum} people are counted together. Got {len(members)}.")
@@ -90,7 +111,12 @@ class CountDescription(common.Strict):
             {name: bytes.fromhex(key) for name, key in self.leaders.items()},
             dict(sorted(members.items())),
         )
-        if self.noise is None:
+        terms: CountTerms
+        if self.k is not None and self.randomness is not None:
+            if boxes is None:
+                raise InputError("The terms of a suppression need the keys for which reports are sealed.")
+            terms = SuppressionCountTerms(*common_terms, self.k, *boxes, bytes.fromhex(self.randomness))
+        elif self.noise is None:
             terms = CountTerms(*common_terms)
         else:
             noise = (repr(self.noise.epsilon), repr(self.noise.delta), self.noise.tables)
@@ -132,6 +158,8 @@ class CountNodeSettings(common.NodeSettings):
 class CountMinerSettings(CountNodeSettings):
     """The miner: it asks questions, and learns counts or unlinked records."""
 
+    randomness: common.Name | None = None
+    """For a suppression: the randomness server, a peer with a `url` and `fingerprints`."""
     patience: float = Field(default=60.0, gt=0, le=86_400, allow_inf_nan=False)
     """Seconds after which a person without a reply has left the round."""
     limits: CountLimits = CountLimits()
@@ -152,6 +180,20 @@ class CountLeaderSettings(CountNodeSettings):
         return self
 
 
+class CountRandomnessSettings(CountNodeSettings):
+    """The randomness server of a suppression: it evaluates blinded values, once for each person."""
+
+    evaluates_for: common.Name
+    """The miner, a peer with `fingerprints` or a `token_digest`."""
+
+    @model_validator(mode="after")
+    def _miner(self) -> Self:
+        peer = self.peers.get(self.evaluates_for)
+        if peer is None or not (peer.fingerprints or peer.token_digest):
+            raise ValueError("evaluates_for must name a peer that has fingerprints or a token_digest")
+        return self
+
+
 class CountOfficeSettings(common.Strict):
     """The enrolment office: the count, and how it authenticates to the miner and the leaders."""
 
@@ -166,7 +208,9 @@ class CountOfficeSettings(common.Strict):
     miner: common.PeerSettings
     """The miner: its `url` and `fingerprints`, which people's devices get as well."""
     leaders: dict[common.Name, common.PeerSettings] = Field(default_factory=dict)
-    """For the mix: each leader's `url` and `fingerprints`."""
+    """For the mix and a suppression: each leader's `url` and `fingerprints`."""
+    randomness: common.PeerSettings | None = None
+    """For a suppression: the `url` and `fingerprints` of the randomness server."""
 
     def description(self) -> CountDescription:
         """Load the description of the count."""
@@ -177,5 +221,6 @@ KINDS: dict[str, type[BaseModel]] = {
     "count": CountDescription,
     "count-miner": CountMinerSettings,
     "count-leader": CountLeaderSettings,
+    "count-randomness": CountRandomnessSettings,
     "count-office": CountOfficeSettings,
 }

@@ -15,6 +15,7 @@ from masquerade.core.guarantee import Guarantee
 from masquerade.core.util.formatting import printable
 from masquerade.protocols.frequency_mining.guarantee import frequency_guarantee
 from masquerade.protocols.frequency_mining.messages import FrequencyTerms
+from masquerade.protocols.k_anonymity.suppression.messages import PartitionTerms
 from masquerade.protocols.mixnet.messages import MixTerms
 from masquerade.protocols.mixnet.roles import Collected
 from masquerade.protocols.people.questions import Question
@@ -170,6 +171,8 @@ def count(
         result = connection.ask("result", {})
     terms = CountTerms.decode(bytes.fromhex(result["terms"]))
     agreed = terms.protocol_terms(policy)
+    if isinstance(agreed, PartitionTerms):
+        raise InputError("A suppression releases one table, and counts nothing: see masquerade count table.")
     if isinstance(agreed, MixTerms):
         records = tuple(bytes.fromhex(one) for one in result["records"])
         return MixedRecords(Collected(records, int(result["unreadable"])), policy, agreed)

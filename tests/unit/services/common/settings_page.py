@@ -81,6 +81,7 @@ USES = {
     "count": "The miner, the leaders and the office have it; `count` in their files names it.",
     "count-miner": "For `masquerade count serve`.",
     "count-leader": "For `masquerade count serve`.",
+    "count-randomness": "For `masquerade count serve`, for a suppression.",
     "count-office": "For `masquerade count enrol`.",
     "survey": "For `masquerade survey serve`.",
 }

@@ -330,6 +330,10 @@ class Person(Enrolled):
         self._encrypt_record = submission(self.terms.mix, key, self.name, self._identity, points)
         return self._encrypt_record
 
+    def resume(self, submission: bytes) -> None:
+        """Continue with the row that this person sent before its device stopped."""
+        self._encrypt_record = submission
+
     def agree(self, boards: wire.Boards, partition: wire.Partition) -> bytes:
         """Compute the groups from the distances on the boards, and return a signature of them."""
         if self._view is not None:
@@ -391,7 +395,7 @@ class Person(Enrolled):
         """Return the released table, after checking this person's reports and row."""
         agreed, _ = self._require_groups()
         said = wire.TableRelease.decode(wire.word_of(release, self.terms, RELEASE))
-        table = _released_table(self.terms, agreed, said)
+        table = released_table(self.terms, agreed, said)
         shown = zip(table[self.name], self._values, strict=True)
         if any(value is not None and value.encode() != own for value, own in shown):
             raise abort_round("The table has a value that this person did not report.", MINER, spent=True)
@@ -442,7 +446,7 @@ class Person(Enrolled):
         raise TypeError("a Person cannot be pickled: a copy could send the row again")
 
 
-def _released_table(terms: PartitionTerms, agreed: wire.SignedGroups, release: wire.TableRelease) -> Table:
+def released_table(terms: PartitionTerms, agreed: wire.SignedGroups, release: wire.TableRelease) -> Table:
     """Return the row of every person, None where a value is suppressed."""
     width = len(terms.attributes)
     if release.agreement != agreed.digest or len(release.values) != width * len(agreed.groups):
