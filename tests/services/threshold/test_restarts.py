@@ -207,7 +207,7 @@ def test_attack_3_two_epochs_with_a_newcomer(world):
     for name in servers:  # each refuses by itself: they do not work together
         world.stop(name)
         with pytest.raises(
-            InputError, match=r"Epoch 'spring' was before epoch 'summer': rows that open in both"
+            InputError, match=r"Epoch 'spring' was before epoch 'summer': the rows opened in the two"
         ):
             world.start(name)
     repeated(world, *servers)
