@@ -76,7 +76,7 @@ def test_two_parties_are_refused_without_noise():
 def test_sums_have_the_variance_of_all_shares_and_colluders_leave_the_rest(monkeypatch, rounds):
     """Real protocol, rounds of 36 cells: false-alarm rate 1e-6 for each comparison.
 
-    A missing share changes the variance by a third, three times what is allowed after 100 rounds.
+    A missing share changes the variance by a third: almost three times what 100 rounds allow.
     """
     terms = mq.NoiseTerms(1, 2400, contributors=3, colluders=1)
     drawn = []
