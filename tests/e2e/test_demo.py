@@ -145,7 +145,7 @@ def test_estimated_counts_agree_with_the_people_and_naive_ones_do_not(result):
     assert max(abs(item.naive - item.truth) / item.stderr for item in cells) > bound(len(cells))
 
 
-@pytest.mark.parametrize("n", [1, 2, 50])
+@pytest.mark.parametrize("n", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 50))])
 def test_few_people(tmp_path, n):
     """Warnings are errors in this test suite; unseen configurations are named, never shown as numbers."""
     found = run_demo(tmp_path, n=n)

@@ -183,7 +183,7 @@ def _small_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
 def test_a_full_disk_leaves_nothing(tmp_path, ending):
     data, rules = world(tmp_path, people=PEOPLE + "9,Ida,no,s,1,true\n" * 2_000_000)
     before = files(tmp_path)
@@ -223,8 +223,8 @@ def test_the_memo_is_saved_before_the_file_has_its_name(tmp_path, monkeypatch):
     assert order[-1] == "out.csv"
 
 
-@pytest.mark.parametrize("columns", [1000, pytest.param(3000, marks=pytest.mark.slow)])
-def test_a_policy_of_thousands_of_columns_is_disguised_and_estimated(tmp_path, columns):
+@pytest.mark.parametrize("columns", [400, *(pytest.param(n, marks=pytest.mark.slow) for n in (1000, 3000))])
+def test_a_policy_of_many_columns_is_disguised_and_estimated(tmp_path, columns):
     """The attack: γ has more digits than Python writes, and the file was there before that showed."""
     names = [f"v{place}" for place in range(columns)]
     channel = mq.channels.symmetric(3, "0.123456789012345")

@@ -98,7 +98,7 @@ def give_way(world):
 
 
 @pytest.mark.filterwarnings("ignore::masquerade.core.errors.MasqueradeWarning")
-@pytest.mark.parametrize("made", [asia, petals])
+@pytest.mark.parametrize("made", [asia, pytest.param(petals, marks=pytest.mark.slow)])
 def test_a_killed_party_ends_a_computation_between_processes_and_another_finds_what_is_clear(made, tmp_path):
     plan, check = made()
     files = write_deployment(tmp_path / "try", plan)

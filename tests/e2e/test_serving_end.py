@@ -68,7 +68,7 @@ def is_served(url):
         return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_lets_requests_finish(number):
     with process(10) as (running, url), ThreadPoolExecutor(1) as pool:
         answer = pool.submit(post, url, "echo", b"1.5")

@@ -266,7 +266,7 @@ def alive(process):
         pytest.param(1, signal.SIGINT, 130, marks=pytest.mark.slow),
         pytest.param(2, signal.SIGINT, 130),
         pytest.param(2, signal.SIGTERM, 143, marks=pytest.mark.slow),
-        pytest.param(2, signal.SIGKILL, -9),
+        pytest.param(2, signal.SIGKILL, -9, marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupted_command_leaves_no_process_and_goes_on_later(tmp_path, calls, jobs, number, code):

@@ -10,7 +10,9 @@ import masquerade as mq
 RUNS = 120
 
 
-@pytest.mark.parametrize("case", range(6))
+@pytest.mark.parametrize(
+    "case", [*range(3), *(pytest.param(case, marks=pytest.mark.slow) for case in range(3, 6))]
+)
 def test_realised_errors_are_those_planned(case):
     """Summed over the cells: the relative error of a variance over R runs is √(2/R) at most for each cell."""
     rng = np.random.default_rng([77, case])

@@ -22,7 +22,7 @@ def browser():
         yield found
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["mouse", pytest.param("keyboard", marks=pytest.mark.slow)])
 def walked(request, browser, tmp_path):
     """Yield somebody at the studio of an empty folder and a file, their one kind of hand, and the folder."""
     (tmp_path / "people.csv").write_text(PEOPLE, encoding="utf-8")
@@ -222,7 +222,9 @@ VISIBLE = """(main) => {
 }"""
 
 
-@pytest.mark.parametrize("rows", [None, 2_000, pytest.param(200_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "rows", [pytest.param(None, marks=pytest.mark.slow), 2_000, pytest.param(200_000, marks=pytest.mark.slow)]
+)
 def test_five_clicks_from_a_file_to_percentages(browser, tmp_path, rows):
     """Nothing is typed, and every click is on what the page offers next.
 

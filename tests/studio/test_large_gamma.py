@@ -109,7 +109,7 @@ def test_a_ledger_that_cannot_be_written_is_said_before_a_row_is_drawn(visit):
     assert files_of(visitor) == []
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
 def test_a_release_that_is_not_written_down_is_not_left(visit, monkeypatch, ending):
     """The disk is full by then, or the ledger was damaged meanwhile."""
 

@@ -69,7 +69,10 @@ def spent_gamma(entries):
     return spent.gamma
 
 
-@pytest.mark.parametrize("change", [lose, rename, put_another])
+@pytest.mark.parametrize(
+    "change",
+    [*(pytest.param(change, marks=pytest.mark.slow) for change in (lose, rename)), put_another],
+)
 def test_another_memo_is_counted_as_a_further_draw_and_is_an_act_of_the_person(visitor, change):
     project = visitor.studio.project
     memo = project.folder / "people.memo"

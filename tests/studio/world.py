@@ -59,6 +59,8 @@ class Visitor:
         return self.send("POST", place, urlencode(fields, doseq=True))
 
     def close(self):
+        if (worker := self.studio.engine._worker) is not None:
+            worker.kill()  # idle by now; to end in order takes seconds
         self.studio.close()
         asyncio.run_coroutine_threadsafe(self.client.aclose(), self.loop).result(DEADLINE)
         self.loop.call_soon_threadsafe(self.loop.stop)

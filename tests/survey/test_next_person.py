@@ -231,10 +231,11 @@ def test_withdrawal_does_not_lead_to_a_second_draw_unawares(context, world):
     assert one.page.get_by_role("button", name="Begin", exact=True).count() == 0
 
 
-def test_two_tabs_that_send_together_draw_once(machine, world):
+@pytest.mark.parametrize("pairs", [2, pytest.param(8, marks=pytest.mark.slow)])
+def test_two_tabs_that_send_together_draw_once(machine, world, pairs):
     """Before, four of eight such pairs sent two reports: each tab looked before the other had drawn."""
     collector, url, _ = world
-    for _ in range(4):
+    for _ in range(pairs):
         before, pair = collector.store.counts()["reports"], machine[1].new_context(**PHONE)
         tabs = [Visit(pair, url + "/") for _ in range(2)]
         for one in tabs:

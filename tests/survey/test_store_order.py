@@ -46,7 +46,7 @@ from masquerade.survey.page.page import body_size
 
 ROOT = Path(__file__).parents[2]
 FILES = {"report": "reports.sqlite", "exchange": "invitations.sqlite"}
-SIZES = (30, 120, 1000)
+SIZES = (30, 120, pytest.param(1000, marks=pytest.mark.slow))
 
 
 class Attack:

@@ -38,7 +38,9 @@ def drawn(world, policy):
     return mq.tally(frame, policy)
 
 
-@pytest.mark.parametrize("protocol", ["frequency", "aggregation", "mix"])
+@pytest.mark.parametrize(
+    "protocol", ["frequency", "aggregation", pytest.param("mix", marks=pytest.mark.slow)]
+)
 def test_reports_of_blocks_are_counted(protocol, tmp_path):
     world = World(tmp_path, protocol, PEOPLE, policy=POLICY, minimum=3, patience=LONG)
     try:

@@ -330,7 +330,10 @@ class Hammer:
         self.insider.person.close()
 
 
-@pytest.mark.parametrize("protocol", ["frequency", "aggregation", "mix"])
+@pytest.mark.parametrize(
+    "protocol",
+    ["frequency", *(pytest.param(protocol, marks=pytest.mark.slow) for protocol in ("aggregation", "mix"))],
+)
 def test_strangers_who_hammer_a_count_change_nothing(protocol, tmp_path):
     """Before, during and after the true replies, in everybody's name, two at a time: the count is right."""
     world = World(tmp_path, protocol, PEOPLE, minimum=10, patience=LONG)

@@ -109,9 +109,9 @@ def step_of(message):
     ("protocol", "before", "voting"),
     [
         ("frequency", [Invitation, MiningStep.KEYS], MiningStep.ENDORSEMENT),
-        ("aggregation", [Announcement, Neighbours], Delivery),
+        pytest.param("aggregation", [Announcement, Neighbours], Delivery, marks=pytest.mark.slow),
         ("aggregation", [], Survivors),
-        ("aggregation", [], Endorsements),
+        pytest.param("aggregation", [], Endorsements, marks=pytest.mark.slow),
     ],
 )
 def test_a_miner_killed_at_a_step_goes_on_and_after_votes_left_fails_closed(made, protocol, before, voting):
@@ -209,7 +209,10 @@ def test_a_mix_over_leaders_is_closed_in_spite_of_one_out_of_reach_and_kept(made
     assert world.source().n == PEOPLE - 1  # what was opened is kept
 
 
-@pytest.mark.parametrize("step", ["share", "shuffle", "endorse", "open"])
+@pytest.mark.parametrize(
+    "step",
+    [*(pytest.param(step, marks=pytest.mark.slow) for step in ("share", "shuffle", "endorse")), "open"],
+)
 def test_a_mix_whose_leader_or_miner_is_killed_after_the_keys_fails_closed(made, step):
     """The second leader is killed when it has done a step, before anybody knows; the first has done it."""
     world = made("mix", deadly={"leader2": step})

@@ -103,12 +103,12 @@ def epoch_of(deployment, name="north"):
     ("role", "after", "lost"),
     [
         ("linking", 3, False),
-        ("settle", 0, True),
-        ("arrange", 0, False),
-        ("cells", 2, False),
+        pytest.param("settle", 0, True, marks=pytest.mark.slow),
+        pytest.param("arrange", 0, False, marks=pytest.mark.slow),
+        pytest.param("cells", 2, False, marks=pytest.mark.slow),
         ("cells", 3, True),
-        ("model", 0, False),
-        ("end", 0, True),
+        pytest.param("model", 0, False, marks=pytest.mark.slow),
+        pytest.param("end", 0, True, marks=pytest.mark.slow),
     ],
 )
 def test_a_party_that_stops_where_there_is_a_miner(tmp_path, role, after, lost):
@@ -137,7 +137,7 @@ def test_a_party_that_stops_where_there_is_a_miner(tmp_path, role, after, lost):
 @pytest.mark.parametrize(
     ("protocol", "role", "after"),
     [
-        ("vertical-without-miner", "learn", 0),
+        pytest.param("vertical-without-miner", "learn", 0, marks=pytest.mark.slow),
         ("vertical-without-miner", "cells", 1),
         ("revealed-vertical-counts", "products", 4),
         ("projection", "projection", 4),

@@ -142,7 +142,10 @@ def test_nothing_clear_is_in_any_message(done):
 
 @pytest.mark.parametrize(
     ("partition", "clusters"),
-    [("rows", {"hide_steps": True, "steps": 8, "least_size": 3}), ("columns", {"least_size": 3})],
+    [
+        ("rows", {"hide_steps": True, "steps": 8, "least_size": 3}),
+        pytest.param("columns", {"least_size": 3}, marks=pytest.mark.slow),
+    ],
 )
 def test_any_partition_gives_the_clear_clusters(tmp_path, partition, clusters):
     with deployed(tmp_path, planned(partition, **clusters)) as deployment:

@@ -187,7 +187,13 @@ def runs_burnt(deployment, name):
 
 
 @pytest.mark.parametrize(
-    ("who", "after", "lost"), [("south", 3, False), ("north", 6, True), (HELPER, 4, False)], ids=str
+    ("who", "after", "lost"),
+    [
+        pytest.param("south", 3, False, marks=pytest.mark.slow),
+        ("north", 6, True),
+        pytest.param(HELPER, 4, False, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_who_stops_between_rounds_ends_the_computation_and_another_has_other_masks(
     tmp_path, who, after, lost

@@ -169,7 +169,10 @@ def open_folder():
         yield Path(folder)
 
 
-@pytest.mark.parametrize("scratch", [True, False], ids=["temporary folder", "nowhere"])
+@pytest.mark.parametrize(
+    "scratch",
+    [pytest.param(True, id="temporary folder", marks=pytest.mark.slow), pytest.param(False, id="nowhere")],
+)
 def test_disguise_works_for_a_user_without_a_home_from_an_install_that_is_read_only(open_folder, scratch):
     """The attack's precondition is shown first: numba alone finds no folder, and the import fails."""
     installed, work, shared = (open_folder / name for name in ("installed", "work", "tmp"))

@@ -287,9 +287,9 @@ source.answer([mq.Query(by=("exams", "pills"))])
 @pytest.mark.parametrize(
     ("when", "spent", "stored"),
     [
-        ("before the claim", 0, False),
+        pytest.param("before the claim", 0, False, marks=pytest.mark.slow),
         ("before the noise", 1, False),
-        ("before the answer is stored", 1, False),
+        pytest.param("before the answer is stored", 1, False, marks=pytest.mark.slow),
         ("before the answer is sent", 1, True),
     ],
 )

@@ -56,8 +56,8 @@ def assert_same(ended, due):
     ("partition", "owners", "hide_steps"),
     [
         ("horizontal", "ab", False),
-        ("vertical", "abc", False),
-        ("any cells", "ab", False),
+        pytest.param("vertical", "abc", False, marks=pytest.mark.slow),
+        pytest.param("any cells", "ab", False, marks=pytest.mark.slow),
         ("any cells", "ab", True),
     ],
 )
