@@ -157,7 +157,7 @@ def reading_results() -> Iterator[None]:
 def _frame(studio: Studio, name: str, asked: steps.Asked) -> dict[str, Any]:
     """Return the values that every page shows: summary line, versions, and form values."""
     project = studio.project
-    settings, policy, problem = project.settings, None, None
+    (at, versions), settings, policy, problem = project.version_index, project.settings, None, None
     try:
         policy = project.policy
     except MasqueradeError as error:
@@ -171,8 +171,8 @@ def _frame(studio: Studio, name: str, asked: steps.Asked) -> dict[str, Any]:
         "broken": problem,
         "record": None if gamma is None else gamma_words(gamma),
         "person": None if gamma is None or policy is None else describe_person(gamma, policy.clear_missing),
-        "versions": project.versions,
-        "at": project.at,
+        "versions": versions,
+        "at": at,
         "asked": lambda key: steps.one(asked, key) or "",
         "all_asked": lambda key: steps.several(asked, key),
         "query": urlencode([(key, value) for key, values in asked.items() for value in values]),

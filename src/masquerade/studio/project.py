@@ -141,15 +141,19 @@ class Project:
     @property
     def versions(self) -> list[str]:
         """Return the descriptions of all versions, the newest last."""
-        return self._index[1]
+        return self.version_index[1]
 
     @property
     def at(self) -> int:
         """Return the number of the current version."""
-        return self._index[0]
+        return self.version_index[0]
 
     @property
-    def _index(self) -> tuple[int, list[str]]:
+    def version_index(self) -> tuple[int, list[str]]:
+        """Return the number of the current version and all descriptions, of one moment.
+
+        A job may add a version between two calls.
+        """
         name = f"{HISTORY}/index.json"
         return project_files.read_index(self._read(name), str(self.folder / name))
 
