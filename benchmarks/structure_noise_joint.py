@@ -41,7 +41,7 @@ FEWER_MISSING = 1 / 3
 GOALS = (("alarm", "0.1", 20_000), ("insurance", "0.1", 20_000))
 GENERATED = (76, 112)  # nodes and links, as win95pts has
 RULES = ("quick", "polished", "clear", "naive", "pyagrum clear")
-VERSION = 5  # of polishing: fits settle before links change, links are pruned, clear records are searched too
+VERSION = 5  # of polishing: the fit is settled at the end, links are pruned, clear records are searched too
 
 
 def generated_network(seed):

@@ -155,8 +155,8 @@ class StructuralEM:
     def settle(self, fitted: FittedStructure) -> FittedStructure:
         """Return the same structure with tables near the maximum of the likelihood.
 
-        Structures are compared after a few EM steps. Without this, a change that gains nothing would be
-        accepted for the steps that come with it.
+        Structures are compared after a few EM steps, so that a link that gains nothing may be accepted for
+        the steps that come with it. Near the maximum it is found out, see `prune`.
         """
         return self.fit(fitted.structure, fitted.tables, MOST_STEPS, SETTLED)
 
@@ -189,7 +189,6 @@ class StructuralEM:
         lower the BIC, the first of them are tried one by one.
         """
         refused = set[Change]()
-        fitted = self.settle(fitted)
         for _ in range(MOST_ROUNDS):
             families = self.families_of(fitted.structure)
             tables = [fitted.tables[name] for name in self.names]
@@ -205,7 +204,7 @@ class StructuralEM:
                     if tried is not None:
                         break
                     refused.add(one.change)
-            fitted = fitted if tried is None else self.settle(tried)
+            fitted = fitted if tried is None else tried
         return fitted
 
     def _try(
@@ -360,7 +359,7 @@ def polish(
             current = em.search(current, price)
             best = current if current.bic > best.bic + LEAST_GAIN else best
             tell()
-    best = em.prune(em.change(best))
+    best = em.prune(em.settle(em.change(best)))
     tell()
     return (first if first.bic > best.bic else best), first
 
