@@ -173,7 +173,7 @@ def test_wrong_credentials_are_never_repeated(folder, database, tmp_path):
         database.url.replace(f":{database.password}", ""): "the server requires a password",
         database.url.replace(f"/{database.database}", f"/{secret}"): "no such database",
         f"postgresql://tester:1@{secret}@127.0.0.1/people": "the host is unknown",
-        f"postgresql://tester:12/{secret}@127.0.0.1/people": "no connection by the URL",
+        f"postgresql://tester:12/{secret}@127.0.0.1/people": "could not connect with the URL",
         f"postgresql://tester:%zz{secret}@127.0.0.1/people": "the URL is not valid",
         f"spark://{secret}:7077": "the URL is not valid",
         f"postgresql://tester:{secret}@127.0.0.1:1/people": "no server answers",

@@ -67,7 +67,7 @@ def new_board(kinds: Kinds, nodes: Sequence[Node], k: int) -> Board:
 
 
 def narrow_board(board: Board, k: int) -> tuple[Board, Int64]:
-    """Remove entries that cost more than their kind's current entry from a board with all rows placed.
+    """From a board with all rows placed, remove the entries that cost more than their kind's current entry.
 
     Entries of patterns in use stay, so that rows can be borrowed and whole groups can join others. Return the
     smaller board, and the indices of its entries on the given board.

@@ -18,7 +18,7 @@ from masquerade.anonymity.columns import Int64, row_keys
 from masquerade.anonymity.suppression import lean_cover, partition
 
 Node = tuple[int, ...]  # a level of generalisation for every quasi-identifier
-MOST_ENTRIES = 64_000_000  # kinds times nodes: about 24 bytes each
+MOST_ENTRIES = 64_000_000  # kinds times nodes: 4 bytes each, and 24 bytes for each entry kept
 BLOCK = 256  # number of rows of a block, whose pairs are compared
 BLOCKS = 48  # number of blocks examined
 

@@ -180,13 +180,13 @@ def partition(codes: Codes, k: int, cover: Cover = ball_cover) -> NDArray[np.int
     large sets are split.
     Reference: Meyerson & Williams (2004).
     Cost: O(columns · rows²) time, rows² · 2 bytes; `subset_cover` is exponential in k.
-    Error: the minimum is NP-hard to find; each cover has its own bound.
+    Error: the minimum is NP-hard to find; see the covers for their bounds.
     """
     rows = len(codes)
     if rows > MOST_ROWS:
         raise InputError(
-            f"This algorithm compares all pairs of rows: at most {MOST_ROWS:,}. Got {rows:,} instead; "
-            "use anonymize(), which takes millions."
+            f"This algorithm compares all pairs of rows and takes at most {MOST_ROWS:,} rows. Got {rows:,} "
+            "instead; use anonymize(), which takes millions."
         )
     if not rows:
         return np.zeros(0, dtype=np.intp)

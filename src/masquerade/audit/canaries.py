@@ -123,7 +123,7 @@ def _count_finding(output: CanaryReports, key: Canaries) -> Finding:
         return Finding(
             about="rows",
             verdict="contradicted",
-            says=f"{counted(output.times, 'canary', 'canaries')} came back more than once",
+            says=f"canaries came back more than once ({counted(output.times, 'further row')})",
             repair="release every record once: every further draw multiplies γ",
         )
     if back == made:

@@ -109,7 +109,7 @@ def make_canaries(
     Raises
     ------
     InputError
-        If `n` is below 200, `column` is a column of the policy, or a variable is read from numbers in bins.
+        If `n` is below 200, `column` is a column of the policy, or a variable is a number cut into bins.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def make_canaries(
     for field in loaded.fields:
         if field.edges is not None:
             raise InputError(
-                f"{field.variable.name!r} is read from numbers in bins: canaries have categories only."
+                f"{field.variable.name!r} is a number cut into bins: canaries can have categories only."
             )
     half = n // 2
     generator = np.random.default_rng(secrets.randbits(256))

@@ -27,7 +27,7 @@ class CanaryReports:
     named : bool
         True if a column names the canaries.
     times : int
-        Number of canaries that occur more than once.
+        Number of rows beyond the first one of each canary.
     """
 
     reports: CodedRecords

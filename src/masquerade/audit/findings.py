@@ -48,7 +48,7 @@ class Finding:
     assumption : str
         Assumption under which the finding holds.
     value, low, high, level : float, optional
-        Number of the claim, and its limits at a confidence level if it was measured.
+        The number that is claimed or found, and its limits at a confidence level if it was measured.
     repair : str
         What to do.
 

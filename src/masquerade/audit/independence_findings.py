@@ -162,9 +162,9 @@ def _describe(outcome: IndependenceOutcome, effort: str) -> Finding:
 
 
 ATTACK: Final = (
-    "pairs of reports: at a distance in one call, mirrored in one call, of two calls, truths or processes; "
-    "and counts in blocks. The case is chosen on one part of the draws, and exact conditional tests use the "
-    "other"
+    "pairs of reports: at a fixed distance in one call, at mirrored positions of one call, or from two "
+    "calls, truths or processes; and counts in blocks. The case is chosen on one part of the draws, and "
+    "exact conditional tests use the other"
 )
 
 

@@ -280,8 +280,8 @@ def _persons(release: CodedRecords, column: str | None) -> list[Finding]:
         Finding(
             about="persons",
             verdict="contradicted",
-            says=f"there are {counted(twice, 'record')} more than persons in column {column!r}: every "
-            "further draw multiplies γ",
+            says=f"column {column!r} names fewer persons than there are records (a difference of {twice:,}): "
+            "every further draw multiplies γ",
             repair="release one record of every person, or disguise with a memo",
         )
     ]
@@ -559,8 +559,8 @@ def _near_copies(successes: Sequence[Success], network: BayesianNetwork, policy:
             Finding(
                 about=", ".join(members),
                 verdict="at risk",
-                says=f"are near-copies of one trait: with its own report {worst.target} is guessed right "
-                f"{percent(worst.own)} of the time, with all of them {percent(worst.whole)}",
+                says=f"are near-copies of one trait: from its own report alone, {worst.target} is guessed "
+                f"right {percent(worst.own)} of the time; from all of them, {percent(worst.whole)}",
                 attack="the attacker combines the reports of correlated variables",
                 value=worst.whole - worst.own,
                 repair=repair,

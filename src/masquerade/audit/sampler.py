@@ -438,7 +438,7 @@ def _of_channel(fits: float, effort: str, alpha: float) -> Finding:
         says=f"the reports {'do not come from' if other else 'agree with'} the channel ({effort}, {chance})",
         attack="exact binomial tails of every cell, Bonferroni",
         value=fits,
-        repair="estimates by this channel would be biased: find out which channel is drawn" if other else "",
+        repair="estimates by this channel would be biased: find the channel they come from" if other else "",
     )
 
 

@@ -76,7 +76,7 @@ def enrol(
 ) -> None:
     """Get credentials from the randomness server, one private file per person, to be handed over.
 
-    Anyone with two credentials can open any class they can name: enrol people you know, each under one name.
+    A spare credential and the reports open any one class, whatever k is: enrol people you know, each once.
     Example: masquerade collect enrol anna ben --office office.yaml --out credentials
     """
     from masquerade.services.threshold import enrolment_office  # noqa: PLC0415  (loads the web client)

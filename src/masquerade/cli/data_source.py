@@ -216,7 +216,10 @@ class RecordOptions:
                 "--noise protects clear records: also give --clear. Disguised records need no noise."
             )
         if self.noise is not None and (self.weights or self.has_design):
-            raise InputError("--noise cannot be combined with survey weights: no count has a bound then.")
+            raise InputError(
+                "--noise cannot be combined with survey weights: there is no limit then on how much one "
+                "record changes a count."
+            )
         if self.engine == "postgres" and len(self.data) > 1:
             raise InputError(f"PostgreSQL counts one table at a time. Got {len(self.data)} names instead.")
 

@@ -36,7 +36,7 @@ How to read this
 - γ (gamma): after seeing a report, the odds of any belief about the person change by at most this factor. \
 1 reveals nothing; ε = ln γ is the ε of local differential privacy. Unlike the other numbers it holds \
 whatever an attacker already knows about the person.
-- Belief: a belief with this probability before the report has at most that probability after it.
+- Belief: a report raises a belief with the probability in the heading to at most the one below it.
 - Right guess: how often the best guess from a report is right, compared with guessing without it.
 - Uncertainty left: entropy in bits that remains after the report, out of the entropy before it.
 - K: the least number of values that remain possible after a report; unevenness: how far the worst \
@@ -320,9 +320,9 @@ def _describe_disclosed_groups(item: ChannelPrivacy) -> str:
 
 def _describe_blocks(response: ClassResponse, group: Group) -> list[str]:
     """Describe the blocks of class response of a group, and the tables that can be estimated."""
-    kinds = f"{percent(float(response.cells))} of {response.k} variables"
+    kinds = f"{percent(float(response.cells))} of the records get {response.k} variables"
     if response.cells < 1:
-        kinds += f", the others of differences among {response.k + 1}"
+        kinds += f", the others the differences among {response.k + 1}"
     tables = "single variables" if response.order == 1 else f"up to {response.order} of them"
     sentence = (
         f"{', '.join(group.names)} are dealt in {response.blocks:,} public blocks ({kinds}); each record "

@@ -55,12 +55,12 @@ def find_rejected(
     claim_of : callable
         Converts an item into a claim.
     batch : int
-        Number of ballots or keys verified together, which limits memory.
+        Number of statements (such as ballots or keys) verified together, which limits memory.
     workers : int
         Number of processes among which thousands of items are divided. Items that cannot be pickled are
         verified in this process (`spread`).
     each : int
-        Number of ballots or keys in a claim.
+        Number of statements (such as ballots or keys) in a claim.
 
     Returns
     -------

@@ -18,7 +18,7 @@ from masquerade.frames.metadata import INCOMPLETE, MEMO, MOST_POLICY_TEXT, POLIC
 
 
 def marks(policy: Policy, said: Mapping[str, str], memo: str | None = None) -> dict[str, str]:
-    """Return the metadata of disguised records: policy, id of the memo, rules for missing values."""
+    """Return the metadata of disguised records: policy, id of the memo, and which records are missing."""
     drawn = {} if memo is None else {MEMO: memo}
     return {"policy": policy.id} | drawn | {key: text for key, text in said.items() if key == INCOMPLETE}
 

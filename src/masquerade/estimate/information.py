@@ -17,8 +17,8 @@ FLAT = 1e-10  # directions with a curvature below this share of the largest are 
 def information(model: ReportLikelihood, counts: Floats, X: Floats) -> Floats:
     """Return the observed information of β in log N = Xβ (cells in C order), at the true counts N.
 
-    Formula: Xᵀ[diag(N)·P diag(Ñ/(PᵀN)²)Pᵀ·diag(N) + diag(N(1 − g))]X with g = P(Ñ/PᵀN), the second derivative
-    of minus the log-likelihood.
+    Formula: Xᵀ[diag(N)·P diag(Ñ/(PᵀN)²)Pᵀ·diag(N) + diag(N(1 − g))]X with g = P(Ñ/PᵀN). This is the second
+    derivative of minus the log-likelihood.
     Reference: Louis (1982); Haberman (1977) for indirectly observed tables.
     Cost: one contraction of a table per parameter.
     """
@@ -37,8 +37,9 @@ def contrast_covariance(
 ) -> Floats:
     """Return the covariance of Σ contrast·E for contrasts (m, *table) of a model fitted to reports.
 
-    `expected` is the fitted table. A contrast is the derivative of a quantity by the cells of the table, such
-    as 1 in the cells of a margin. The records are a sample of fixed size n, so the total does not vary.
+    `expected` is the fitted table. A contrast is the derivative of a quantity with respect to the cells of
+    the table; for a margin, it is 1 in the cells that are summed. The records are a sample of fixed size n,
+    so the total does not vary.
 
     Formula: (aE)ᵀX I⁻ Xᵀ(aE), a = c − Σ cE/ΣE, with the observed `information` I (delta method); cells with
     expectation 0 are omitted. With survey weights I⁻BI⁻ replaces I⁻, where B = Σ over reports of squared

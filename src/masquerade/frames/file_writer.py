@@ -206,8 +206,8 @@ class AtomicWriter:
 class _CsvSink:
     """Writes CSV rows.
 
-    Each label of dictionary columns is quoted if it needs quotes. Otherwise, all texts of a batch are quoted
-    if any needs quotes.
+    In large batches of dictionary columns, only the labels that need quotes are quoted. In other batches,
+    all texts are quoted if any of them needs quotes.
     """
 
     def __init__(self, stream: IO[bytes], schema: pa.Schema, separator: str = ",") -> None:

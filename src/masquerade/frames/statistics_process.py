@@ -41,7 +41,7 @@ else:
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         try:
             resource.setrlimit(kind, (most, most))
-        except (OSError, ValueError):  # macOS knows no bound of AS
+        except (OSError, ValueError):  # macOS does not support RLIMIT_AS
             if sys.platform == "linux":
                 raise
 sys.path[:] = request["path"]

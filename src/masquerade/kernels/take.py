@@ -1,4 +1,4 @@
-"""Write the entries of a table of few distinct values to the many rows that have them."""
+"""Look up the entries of a small table for many rows: ``out = table[indices]``."""
 
 from typing import Any, Final
 

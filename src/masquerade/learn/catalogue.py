@@ -527,7 +527,7 @@ def _entries() -> Iterable[Learner]:
             Option("k", kinds.whole_number(1), None, "Number of clusters."),
             Option("names", kinds.VARIABLES, None, "Variables to cluster by. None: all."),
             Option("scores", kinds.SCORES, None, "Numbers of a variable's categories; repeat for more."),
-            Option("start", kinds.CENTRES, None, "Numbers of a first centre; repeat for more. None: chosen."),
+            Option("start", kinds.CENTRES, None, "One initial centre; repeat for more. None: chosen."),
         ),
         needs=(("k",),),
         model=lambda: learn.Clusters,

@@ -58,7 +58,8 @@ def expected_errors(
 ) -> list[ExpectedError]:
     """Return the expected error of every table, exact for the linear estimates and the given shares.
 
-    Formula: Var = Σ_m λ_m G[m, cell]² − θ². The second moments of separately disguised variables are
+    Formula: Var = Σ_m λ_m G[m, cell]² − θ², where λ_m is the probability of report m, G the matrix of the
+    linear estimate and θ the share of the cell. The second moments of separately disguised variables are
     multiplied: the variables are assumed to be independent, with these shares. If every variable is disguised
     symmetrically, the sum of the second moments over the cells depends on neither assumption.
     """

@@ -201,7 +201,7 @@ def hidden_tree(
     max_depth : int, optional
         Largest depth of the tree.
     min_records : float, optional
-        Smallest number of records in a node that is split.
+        Least number of records in at least two branches of a split.
 
     Returns
     -------

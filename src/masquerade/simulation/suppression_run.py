@@ -253,7 +253,9 @@ def suppression(
     Raises
     ------
     InputError
-        If there are too few or too many people, or if a policy disguises them.
+        If there are too few people, or if a policy disguises them.
+    QueryRefused
+        If there are more than 300 people and `accept_cost` is False.
     """
     check_clear(people, k)
     labels = [list(map(str, people.policy.schema.decode(name, people.codes[name]))) for name in quasi]

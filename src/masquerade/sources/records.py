@@ -36,7 +36,7 @@ from masquerade.sources.report_factors import report_factors_of
 from masquerade.sources.report_tally import Missing, ReportTally
 from masquerade.sources.supports import supports_of, weighs_items
 
-WORTH_READING = 64  # queries after which columns that no query needed yet are read, to merge equal rows
+WORTH_READING = 64  # after this number of queries, unused columns are read too, to merge equal rows
 MOST_REPEATED = 1 << 28  # most records that rows with counts may represent
 
 

@@ -147,7 +147,7 @@ def compose_losses(parts: Sequence[tuple[LossAtoms, int]]) -> LossDistribution:
         numbers, infinite = numbers + number, infinite + number * atoms.infinite
     masses = np.maximum(np.roll(np.fft.irfft(total, size), -(lowest % size)), 0.0)
     losses: Floats = np.asarray((lowest + np.arange(size)) * step, dtype=float)
-    # |F|^(n−1) is at most |F|^(1−1/n) of the composed transform, where |F| ≤ 1
+    # for n parts with transform F, |F|^(n−1) is |T|^(1−1/n) of the composed transform T = F^n
     flat = float((np.abs(total) ** (1 - 1 / numbers)).sum()) * 2
     rounding = _ROUNDING * numbers * math.log2(size) * flat
     return LossDistribution(losses, masses, infinite + rounding + _mass_above(parts, float(losses[-1]), step))

@@ -208,7 +208,7 @@ class RedrawTerms(NoiseTerms):
         return (NoiseStage(self.number, "redraws", self.rate * (1 - self.rate) * self.honest, self.rate),)
 
     def shares(self, stage: NoiseStage) -> NoiseSampler:
-        """Raise InputError: nothing is added to a vote that is redrawn."""
+        """Raise InputError, from the stage: nothing is added to a vote that is redrawn."""
         return stage.shares(self.honest)
 
     @property

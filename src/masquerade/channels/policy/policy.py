@@ -207,7 +207,7 @@ class Policy(PolicyOverview):
             plain: dict[str, Any] = policy_text.plain_values(self._source)
             return plain
         if self.stratum_variable is not None:
-            raise PolicyError("a policy with strata is written as a file, not from code.")
+            raise PolicyError("a policy with strata built in code cannot be saved: write the file by hand.")
         variables: dict[str, Any] = {}
         for field in self.fields:
             edges = None if field.edges is None else list(field.edges)

@@ -22,7 +22,7 @@ from masquerade.frames.table_formats.snapshot import TableFile, TableVersion, pa
 LOG: Final = "_delta_log"
 MOST_FILES: Final = 100_000  # of a log
 MOST_LOG: Final = 1 << 30  # bytes of all files of a log
-# features that change nothing about which records a version has, or how its columns are read
+# features that are accepted: harmless, or (deletionVectors) checked separately
 HARMLESS: Final = {"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint", "deletionVectors"}
 
 
@@ -78,7 +78,7 @@ def read_delta(folder: Path) -> TableVersion:
 
 def _road(folder: Path) -> str:
     return (
-        "which is not read here. Pass what deltalake itself reads: "
+        "which this package does not support. Pass what deltalake itself reads: "
         f"deltalake.DeltaTable({str(folder)!r}).scan(), with a policy or schema"
     )
 

@@ -174,8 +174,8 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
         chances = self.predict_proba(frame)
         if self.covariance is None:
             raise InputError(
-                "This model has no covariance of its coefficients: it was loaded from a file, is a view of "
-                "disguised rows, a class does not occur, or the table is too large."
+                "This model has no covariance of its coefficients: it was loaded from a file or comes from "
+                "disguised_view(), or a class does not occur, or the table is too large."
             )
         design = np.hstack([np.ones((len(chances), 1)), self._design(self._codes(frame))])
         single = losses.expit(design @ self.coefficients.T)  # rows × discriminants

@@ -31,7 +31,7 @@ from masquerade.learn.networks.junction_tree import (
 Structure = Mapping[str, tuple[str, ...]]
 Tables = Mapping[str, Floats]  # P(node | parents), parents as leading axes
 FEWEST_SHARED = 0.25  # products are shared if there are at most this many distinct ones per record
-MOST_COMBINATIONS = 256  # distinct products are counted up to this many possible ones per shared row
+MOST_COMBINATIONS = 256  # distinct products are not counted above this many possible ones per shared row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +83,8 @@ class JointLikelihood:
     Raises
     ------
     InputError
-        If the cliques of the network have more than `MOST_CELLS` cells. Clear records have no such limit.
+        If the cliques of the network have more than `junction_tree.MOST_CELLS` cells. Clear records have no
+        such limit.
 
     Notes
     -----

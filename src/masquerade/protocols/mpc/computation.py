@@ -263,7 +263,7 @@ class DealingHelper(session.Member):
 
 
 class Computation:
-    """The coordinator: relays rounds between parties, and deals from the helper to them."""
+    """The coordinator: relays rounds between the parties, and passes on to them what the helper deals."""
 
     def __init__(
         self, parties: Sequence[str], helper: str, transport: session.Transport, agreement: bytes

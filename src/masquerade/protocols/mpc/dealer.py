@@ -23,7 +23,7 @@ from masquerade.protocols.mpc.masked_bits import factors, numbers, planes, words
 
 Keys = Callable[[str, str, int], bytes]  # returns the key of a party, for a purpose and the number of a deal
 
-HIGH = 4  # bits of an index that a product resolves, beyond the bits of the shared unit vector
+HIGH = 4  # top bits of an index, which a product resolves; the point function resolves the others
 PRODUCT, MATRIX, LOOKUP, LESS, SIGNS, MASK, COUNTS, CROSSED, SHARE = (
     "product",
     "matrix",
@@ -255,7 +255,7 @@ class Dealer:
         return np.asarray(sum(drawn[1:], start=drawn[0])).reshape(shape)
 
     def _pairs(self, names: Sequence[int]) -> Iterator[tuple[Words, Words]]:
-        """Yield the masks of pairs; a left mask that occurs again is drawn once."""
+        """Yield the masks of pairs; consecutive pairs with the same left mask draw it once."""
         last: tuple[tuple[int, int], Words] | None = None
         for number, place, *right in np.reshape(names, (-1, 4)).tolist():
             if last is None or last[0] != (number, place):

@@ -51,7 +51,7 @@ class FamilyCounts:
 
     def __init__(self, engine: SecretEngine[Any], columns: HiddenColumns) -> None:
         self._engine, self._columns = engine, columns
-        self._lines: dict[tuple[Family, ...], Any] = {}  # by each owner's variables in the product
+        self._lines: dict[tuple[Family, ...], Any] = {}  # key: the variables of each owner
         self._known: dict[Family, Any] = {}
 
     def cells(self, families: Sequence[Family]) -> Steps[dict[Family, Any]]:

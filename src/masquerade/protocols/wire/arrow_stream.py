@@ -59,7 +59,7 @@ def unpack(data: bytes, *, most_bytes: int, most_rows: int, schema: pa.Schema) -
     """
     head, at, body = _message(data, 0, _SCHEMA)
     if body:
-        raise DecodingError("A schema in an Arrow stream has no body.")
+        raise DecodingError("The schema message of an Arrow stream must not have a body.")
     _check_schema(head, schema)
     head, at, size = _message(data, at, _RECORD_BATCH)
     if data[at + size :] != _END:

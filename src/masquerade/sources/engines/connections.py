@@ -82,7 +82,7 @@ def _connect(psycopg: Any, url: str | None) -> Any:
     try:
         connection = psycopg.connect(url or "", **ours)
     except psycopg.Error as error:
-        raise EngineError(f"PostgreSQL: no connection by {settings}: {why_not(error)}.") from None
+        raise EngineError(f"PostgreSQL: could not connect with {settings}: {why_not(error)}.") from None
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     connection.read_only = True
     return connection
@@ -183,8 +183,8 @@ def _start_session(session_class: Any, master: str | None) -> Any:
     except Exception as error:  # noqa: BLE001  (from Java or Python)
         raise EngineError(
             f"Spark: no session ({type(error).__name__}). It needs Java, and a master that answers, such as "
-            "spark://host:7077, yarn or local[4]; sc://host:15002 (Spark Connect) needs no Java, and "
-            "pip install 'pyspark[connect]'."
+            "spark://host:7077, yarn or local[4]; sc://host:15002 (Spark Connect) needs no Java, but does "
+            "need pip install 'pyspark[connect]'."
         ) from None
     return session
 

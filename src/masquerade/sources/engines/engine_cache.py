@@ -181,7 +181,7 @@ class Scanned:
         return prod(self.sizes[name] for name in want) > self.limits.cells and not cut_here
 
     def _worth_whole(self) -> bool:
-        """Return True if the distinct rows of all columns should be fetched: both scans and rows repeat."""
+        """Return True to fetch the distinct rows of all columns: not at the first scan, and only if few."""
         if self._scans == 0 or self._whole_pays is False:
             return False
         if prod(self.sizes.values()) <= self.limits.cells:

@@ -1,4 +1,4 @@
-"""Tables with independent noise made consistent: means of their contrasts, in closed form.
+"""Makes tables with independent noise consistent with each other: means of their contrasts, in closed form.
 
 Noise is independent and equal over the cells of a table, so its contrasts (the terms of an analysis of
 variance) are uncorrelated. Every table that contains a set S of variables estimates the contrast of S; the

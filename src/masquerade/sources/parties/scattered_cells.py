@@ -108,9 +108,8 @@ class ScatteredCells:
         codes, sizes = np.unique(held, return_counts=True)
         for code, size in sorted(zip(codes.tolist(), sizes.tolist(), strict=True), key=lambda it: it[1]):
             none = np.count_nonzero(held == 0)
-            if (
-                size < least or 0 < none < least
-            ):  # small strata are taken as reports until they are large enough
+            # small strata join the people without clear cells, until these are enough
+            if size < least or 0 < none < least:
                 held[held == code] = 0
         return held
 

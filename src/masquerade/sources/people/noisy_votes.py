@@ -10,6 +10,7 @@ from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError, Refusal
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
+from masquerade.core.util.formatting import counted
 from masquerade.protocols.frequency_mining.messages import FrequencyTerms
 from masquerade.sources.noise.contrasts import TableFusion
 from masquerade.sources.noise.redrawn_tables import RedrawnTables
@@ -43,7 +44,7 @@ class NoisyVotes(PeopleWithNoise):
     Parameters
     ----------
     rounds : FrequencyTally
-        Miner of users whose terms state noise.
+        Frequency mining of users who agreed to terms with noise.
     policy : Policy
         Policy that the users agreed to; nothing is disguised.
 
@@ -99,8 +100,9 @@ class NoisyVotes(PeopleWithNoise):
             cells = self.question(query).cells(self.sizes)
             if cells > most or len(query.names) > MOST_AXES:
                 reason = (
-                    f"A table of redrawn votes has at most {most:,} cells of {MOST_AXES} variables, "
-                    f"conditions included. This table has {cells:,} cells of {len(query.names)}."
+                    f"A table of redrawn votes has at most {most:,} cells and {MOST_AXES} "
+                    "variables, conditions included. This table has "
+                    f"{cells:,} cells and {counted(len(query.names), 'variable')}."
                 )
                 return [Refusal("too_many_cells", reason, query)]
         return []

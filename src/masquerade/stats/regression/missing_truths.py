@@ -54,7 +54,7 @@ def complete_records(
 
 
 def recode_known(rows: LikelihoodRows, schema: Schema, names: Sequence[str]) -> tuple[LikelihoodRows, Schema]:
-    """Return rows and schema without missing categories in known variables, which have no missing answer."""
+    """Remove the missing categories of known variables, if no row has a missing answer in them."""
     known, variables = dict(rows.known), {variable.name: variable for variable in schema.variables}
     for name in names:
         if name in known and schema[name].missing:

@@ -1,4 +1,4 @@
-"""The terms of a table, and the messages that follow the distances.
+"""The terms of a table, and the messages that are sent after the distances between rows are known.
 
 Signed messages of people, the randomness server and the miner; and the results that all parties can compute
 from the boards: the distances, the groups, and who agreed to them.
@@ -267,7 +267,7 @@ def sealed_for(box: bytes, message: bytes, terms: PartitionTerms) -> bytes:
 
 
 def unseal_message(box: AgreementKey, sealed: bytes, terms: PartitionTerms) -> bytes:
-    """Open and decode a sealed message; raise `SealBroken` or `DecodingError` if that fails."""
+    """Open a sealed message and return its bytes; raise `SealBroken` or `DecodingError` if that fails."""
     key = box.agree(sealed[:KEY_SIZE], f"{PROTOCOL}: report", terms.id)
     return unseal(key, sealed[KEY_SIZE:], terms.id)
 
