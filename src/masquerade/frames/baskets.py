@@ -86,7 +86,8 @@ def read_baskets(
 ) -> Baskets:
     r"""Read baskets from a text file (or .gz): one transaction per line, items separated by blanks or commas.
 
-    An empty line is an empty basket, except at the end of the file. A single comma is always an empty basket.
+    An empty line is an empty basket, except at the end of the file. If commas separate the items, a
+    single comma is an empty basket.
 
     Parameters
     ----------

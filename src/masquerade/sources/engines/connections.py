@@ -1,7 +1,7 @@
 """Tables by name: a connection to PostgreSQL or a Spark session that is opened, used and closed.
 
 Callers with an open connection or session pass its table to `mq.tally` instead. No message repeats a URL or a
-driver's text about one: a mistyped URL has its password where the host should be.
+driver's text about one: a mistyped URL may have its password where the host should be.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Engine(ReportTally):
             return self._parts
 
     def supports(self, question: Supports) -> SupportAnswer:
-        """Return the number of records with each of many sets of items, from distinct rows if few."""
+        """Return the number of records with each of many sets of items, from distinct rows if few exist."""
         self.check_complete()
         question.check(self.schema)
         items = {name for name, _ in question.items}
@@ -113,7 +113,7 @@ class Engine(ReportTally):
         return supports_of(self, [store for store in stores if store is not None], question, self.n, None)
 
     def likelihood_rows(self, over: Sequence[str]) -> LikelihoodRows:
-        """Return P(report | truth) of every record, for the truths of the named variables, in no order.
+        """Return P(report | truth) of every record, for the truths of the named variables, unordered.
 
         See `masquerade.sources.likelihood_rows`: regressions maximise the likelihood of the reports.
         """

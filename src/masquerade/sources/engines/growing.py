@@ -101,7 +101,7 @@ class NumberedRows:
 
 
 def _looked_at(table: Table, column: str, last: Any) -> tuple[Any, int, int]:
-    """Return the highest number of a row, the number of rows, and the number of rows up to the last."""
+    """Return the highest number of a row, the number of rows, and the number of rows up to `last`."""
     literal = _literal(table, last)
     fetched = table.fetch(lambda name: sql.select_numbered(table.dialect, name, column, literal), [column])
     row: dict[str, Any] = pa.Table.from_batches(list(fetched)).to_pylist()[0]

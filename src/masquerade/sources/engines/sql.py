@@ -252,7 +252,7 @@ def _bin_code(dialect: SqlDialect, name: str, column: EngineColumn) -> str:
 
 
 def checked_weights(dialect: SqlDialect, table: str, name: str, *, is_text: bool) -> str:
-    """Return the SELECT of the number of survey weights, of numeric ones, the smallest, and the sum.
+    """Return the SELECT of the numbers of survey weights and numeric weights, their minimum and sum.
 
     A weight that is not finite makes the sum not finite. The maximum is not used, since an engine may take it
     from an index without reading the values.
