@@ -190,4 +190,5 @@ def test_a_broken_pipe_is_quiet(tmp_path):
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)  # noqa: S603
     os.close(writer)
     assert done.returncode == 141
-    assert done.stderr == b""
+    said = done.stderr.decode()  # nothing, or one line if the pipe still took the header and so perhaps rows
+    assert not said or (said.count("\n") == 1 and "rows may have been written to standard output" in said)

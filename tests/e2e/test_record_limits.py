@@ -74,7 +74,7 @@ OTHERWISE = {
         (
             "simulate users", "simulate k-anonymity", "simulate hidden", "simulate control", "demo",
             "session example", "collect example", "count example", "survey demo",
-            "survey try",
+            "survey try", "count plan",
         ),
         MADE_UP,
     ),
@@ -92,7 +92,7 @@ OTHERWISE = {
     **dict.fromkeys(
         (
             "party ledger", "party restored", "collect close", "collect open", "collect status",
-            "collect restored", "count close", "count status", "count restored", "survey status",
+            "collect restored", "count close", "count status", "count restored", "count table", "survey status",
             "survey close", "survey export", "gather status", "gather close", "gather export",
             "gather withdraw", "survey responses",
         ),

@@ -141,7 +141,7 @@ OWN = {
     ),
     "count": (
         "count:count_app",
-        "Count people who each keep their own record: by votes, secure aggregation or a mixnet.",
+        "Count people who each keep their own record: by votes, sums, a mix or a suppressed table.",
     ),
     "survey": (
         "survey_tools:survey_app",  # includes the commands that write packages for other tools

@@ -74,7 +74,7 @@ def test_what_cannot_be_is_refused():
         (lambda: k_anonymity(people, 3, ("sex",), ("income",), "careless"), "must be one of production"),
         (lambda: k_anonymity(disguised, 3, ("sex",), ("income",)), "must not disguise"),
         (lambda: suppression(disguised, 3, ("sex",)), "must not disguise"),
-        (lambda: suppression(synthetic_people(301), 3, ("sex",)), "More than 300 are refused"),
+        (lambda: suppression(synthetic_people(301), 3, ("sex",)), "More than 300 people are refused"),
     ):
         with pytest.raises(mq.MasqueradeError, match=said):
             call()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import socket
+import time
 import warnings
 
 import psycopg
@@ -33,11 +34,16 @@ def database(postgres):
 
 
 def open_connections(server):
+    """Return the number of connections; a server that is busy ends a closed one a moment later."""
     with psycopg.connect(server.url, autocommit=True) as connection:
-        (found,) = connection.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()",
-            [server.database],
-        ).fetchone()
+        for _ in range(600):
+            (found,) = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()",
+                [server.database],
+            ).fetchone()
+            if not found:
+                break
+            time.sleep(0.1)
     return found
 
 

@@ -252,7 +252,7 @@ def test_designs_are_written_and_read_and_say_what_is_wrong():
         mq.channels.cheater_detection([0.2])
     with pytest.raises(ChannelError, match="from 1 to 30"):
         mq.channels.list_experiment(0)
-    with pytest.raises(ChannelError, match="above 0 and below 1"):
+    with pytest.raises(ChannelError, match="between 0 and 1"):
         mq.channels.list_experiment(3, share=0)
     with pytest.raises(ChannelError, match="at least two"):
         mq.channels.self_protective_no([mq.channels.warner("0.7")])
