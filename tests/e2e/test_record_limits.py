@@ -92,8 +92,8 @@ OTHERWISE = {
     **dict.fromkeys(
         (
             "party ledger", "party restored", "collect close", "collect open", "collect status",
-            "collect restored", "count close", "count status", "count restored", "count table", "survey status",
-            "survey close", "survey export", "gather status", "gather close", "gather export",
+            "collect restored", "count close", "count status", "count restored", "count table",
+            "survey status", "survey close", "survey export", "gather status", "gather close", "gather export",
             "gather withdraw", "survey responses",
         ),
         LEFT,
