@@ -93,8 +93,8 @@ OTHERWISE = {
         (
             "party ledger", "party restored", "collect close", "collect open", "collect status",
             "collect restored", "count close", "count status", "count restored", "count table",
-            "survey status", "survey close", "survey export", "gather status", "gather close", "gather export",
-            "gather withdraw", "survey responses",
+            "survey status", "survey close", "survey export", "gather status", "gather close",
+            "gather export", "gather withdraw", "survey responses",
         ),
         LEFT,
     ),
