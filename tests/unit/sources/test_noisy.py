@@ -344,10 +344,12 @@ def test_concurrent_processes_share_one_budget(tmp_path):
         thread.join()
     ledger = mq.people.FileLedger(tmp_path / "shared")
     assert noisy(3, ledger=ledger).tables_spent == 3
-    assert len({query.id for query, _ in answers}) == 3
     assert refused
     spent = [json.loads(value) for value in ledger.values(SPENT)]
-    assert len({json.dumps(entry["asked"]) for entry in spent}) == 3
+    assert sum(entry["tables"] for entry in spent) == 3
+    # who asks for a table that another is just drawing pays for a draw of its own: fewer tables, never more
+    different = len({json.dumps(entry["asked"]) for entry in spent})
+    assert 1 <= len({query.id for query, _ in answers}) == different <= 3
 
 
 def test_a_fork_does_not_spend_from_memory():
